@@ -267,7 +267,7 @@ def test_a_column_that_only_a_folder_names_is_told_once(
     ]
     assert told(parquet, csv) == of_parquet
     assert told(json, csv) == of_json
-    assert 'Files("in/**/*.jsonl", path="file")' in caplog.text
+    assert 'Files("in/**/*.jsonl", path="file")' in caplog.messages[-1]
     assert told(replace(parquet, path="file")) == told(csv) == []
 
 
