@@ -116,6 +116,7 @@ def test_what_a_transform_with_state_left_out_nothing_of_is_accounted_for(at: De
 def test_a_ledger_that_had_counted_what_was_left_out_says_so_after_the_migration(at: Delivering) -> None:
     at.deliver(ROWS, records=1186, dropped=200)
     oracle.ask(at.dsn, "UPDATE sluice.quality SET state = 'good'")
+    oracle.ask(at.dsn, "DROP VIEW sluice.quality_batch")  # which has had more columns since
     oracle.ask(at.dsn, (SQL_FOLDER / "migrations" / "0024.partial.sql").read_text())
     assert stands(at).shown == "partial"
 
