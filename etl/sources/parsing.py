@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, SOURCE_PATH
@@ -30,13 +32,12 @@ from etl.spark.state_plan import SOURCE_NUMBER
 from etl.spark.tasks import read_batches
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
 
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
-Read = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]  # of the batches of one task
+Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # of the batches of one task
 _NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3; to read by alone
 
 
@@ -229,7 +230,7 @@ def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -
     The row of a line that does not fit the schema is malformed.
     """
     csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(options))
-    return _each_row(lines, schema, partial(map, csv.read_beside))
+    return _each_row(lines, schema, partial(_beside, csv.read_headless))
 
 
 def only_column(where: str, schema: StructType) -> str:
@@ -267,7 +268,7 @@ def json_rows(
     What is no such object is malformed. A null is a row of nulls, and not malformed.
     """
     reader = JsonReader(schema=arrow_schema(schema), holds_unknown=holds_unknown)
-    rows: Read = partial(map, reader.read_beside)
+    rows: Read = partial(_beside, reader.read)
     return _each_row(lines, schema, partial(_only_malformed, rows) if only_malformed else rows)
 
 
@@ -278,6 +279,16 @@ def _each_row(lines: DataFrame, schema: StructType, rows: Read) -> DataFrame:
     carried = [field for field in lines.schema.fields if field.name != "value"]
     records = lines.select(F.col("value").cast("binary"), *(field.name for field in carried))
     return records.mapInArrow(partial(read_batches, rows), _with_beside(schema, carried))
+
+
+def _beside(
+    read: Callable[[pa.Array], pa.RecordBatch], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what `read` makes of the first column of each batch; the others stay beside it."""
+    for batch in batches:
+        rows = read(batch.column(0))
+        columns = [*rows.columns, *batch.columns[1:]]
+        yield pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *batch.schema.names[1:]])
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -298,7 +309,8 @@ def none_malformed() -> tuple[Column, Column]:
     """Return MALFORMED_COLUMN and DETAIL of records none of which can be malformed."""
     from pyspark.sql import functions as F
 
-    return F.lit(None).cast("string").alias(MALFORMED_COLUMN), no_detail()
+    nothing = F.lit(None).cast("string")
+    return nothing.alias(MALFORMED_COLUMN), nothing.alias(DETAIL)
 
 
 def without_path(rows: DataFrame) -> DataFrame:
@@ -306,13 +318,6 @@ def without_path(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return rows.withColumn(SOURCE_PATH, F.lit(None).cast("string"))
-
-
-def no_detail() -> Column:
-    """Return DETAIL of records of which the parser does not tell what is wrong."""
-    from pyspark.sql import functions as F
-
-    return F.lit(None).cast("string").alias(DETAIL)
 
 
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name

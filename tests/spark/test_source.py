@@ -159,7 +159,7 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(spark: SparkSession
 def test_the_few_that_cannot_be_read_among_many_are_found_in_few_jobs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """As when each is read alone; also a name that is escaped in Spark's message, and one that Spark can't have."""
+    """Name the files that reading each alone names; also those with names that Spark escapes or refuses."""
     rows, odd = gzip.compress(b'{"id":1}\n' * 2000), "in/a b+%20é#.jsonl.gz"
     for n in range(20):
         write(tmp_path / f"in/{n}.jsonl.gz", rows)
@@ -238,7 +238,7 @@ def test_each_record_has_the_path_of_its_file_as_the_ledger_names_it(
 def test_a_column_that_only_a_folder_names_is_told_once(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a Parquet file only where it has no such column; of CSV never, where each file has all columns."""
+    """Tell it of a Parquet file only where it has no such column; of CSV never, where each file has all columns."""
     lacking, whole = pa.table({"id": [1]}), pa.table({"id": [1], "country": ["NL"], "Day": ["x"]})
     for name, table in (
         ("country=NL/Day=1/lacking", lacking),

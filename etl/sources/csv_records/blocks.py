@@ -17,7 +17,7 @@ from etl.sources.counts import Drift
 from etl.sources.csv_records.columns import Column, without_nulls
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout
-from etl.sources.json_records.blocks import BESIDE
+from etl.sources.json_records.blocks import BESIDE, flags, joined
 from etl.sources.json_records.values import Members, Misfit, json_text
 
 
@@ -32,11 +32,9 @@ class CsvReader:
     dialect: Dialect
     holds_unknown: bool = False  # such columns make a record malformed
 
-    def read_beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Read the first column of a batch, of records without a header; the others stay beside it."""
-        rows = self.read(batch.column(0), Layout.of_schema(self.names))
-        columns = [*rows.columns, *batch.columns[1:]]
-        return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *batch.schema.names[1:]])
+    def read_headless(self, records: pa.Array) -> pa.RecordBatch:
+        """Read records whose values are those of the declared columns, in their order."""
+        return self.read(records, Layout.of_schema(self.names))
 
     @cached_property
     def names(self) -> list[str]:
@@ -85,10 +83,10 @@ class CsvReader:
             mask[numbers] = True
             raw = [self._raw(one) for one in records.take(pa.array(numbers)).to_pylist()]
             details = [str(misfits[number]) for number in numbers]
-            flags = pa.array(mask)
-            columns = [pc.if_else(flags, None, column) for column in columns]
+            held = pa.array(mask)
+            columns = [pc.if_else(held, None, column) for column in columns]
             beside = [
-                pc.replace_with_mask(nothing, flags, pa.array(some, pa.string()))
+                pc.replace_with_mask(nothing, held, pa.array(some, pa.string()))
                 for nothing, some in zip(beside, (raw, details), strict=True)
             ]
         return pa.RecordBatch.from_arrays([*columns, *beside], schema=pa.schema([*self.schema, *BESIDE]))
@@ -116,8 +114,7 @@ class CsvReader:
                 found.append(record.decode(self._encoding))
             except UnicodeDecodeError as error:
                 found.append(None)
-                seen = f"found byte {record[error.start]:#04x} at byte {error.start + 1}"
-                misfits[number] = Misfit(f"{seen}, wanted {self.dialect.encoding.upper()}")
+                misfits[number] = Misfit.of_bytes(error, self.dialect.encoding)
         return pa.array(found, pa.string()), misfits
 
     def _parted(
@@ -164,14 +161,12 @@ class CsvReader:
             plain = pc.match_substring_regex(texts, self.dialect.plainly_quoted)
             fits = pc.and_(fits, pc.or_(pc.invert(quoted), plain))
         fits = pc.and_(fits, pc.equal(pc.count_substring(bare, self.dialect.sep), width - 1))
-        flags: np.ndarray = fits.fill_null(False).to_numpy(zero_copy_only=False)
-        return flags
+        return flags(fits)
 
     def _parse(self, texts: pa.Array, width: int, wanted: Sequence[int]) -> list[pa.Array]:
         if not len(texts):
             return [pa.array([], pa.string()) for _ in wanted]
-        together = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-        text = pc.binary_join(together, "\n")[0].as_buffer()
+        text = joined(texts)
         names = [str(position) for position in range(width)]
         found = pcsv.read_csv(
             pa.BufferReader(text),

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.values import converter, date_pattern
+from etl.sources.json_records.blocks import flags, moments
 from etl.sources.json_records.values import Convert, Misfit
 
 # Of the years 2 to 9998, so that no offset leads out of those that a sink has; days that each month has.
@@ -23,7 +24,6 @@ _DAY = f"{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
 _LATE_DAY = f"{_YEAR}-(?:(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
 _CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
 _OFFSET = "(?:Z|[-+](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
-_ZONED = rf"[T ].*{_OFFSET}\z"
 _DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}  # of numbers that a type of so many bits has, whatever they are
 
 
@@ -41,8 +41,9 @@ class Column:
         if kind in (pa.string(), pa.binary()):
             return texts.cast(kind), {}
         sure = pc.match_substring_regex(texts, self._sure) if self._sure else pc.equal(texts, "")
-        values = _cast(pc.if_else(sure, texts, None), kind)
-        odd = np.flatnonzero(pc.invert(sure).fill_null(False).to_numpy(zero_copy_only=False))
+        taken = pc.if_else(sure, texts, None)
+        values = moments(taken, kind) if pa.types.is_timestamp(kind) else taken.cast(kind)
+        odd = np.flatnonzero(flags(pc.invert(sure)))
         if not len(odd):
             return values, {}
         found, misfits = self._one_by_one(odd, texts)
@@ -104,14 +105,3 @@ def _sure(kind: pa.DataType, dialect: Dialect) -> str | None:
         whole = kind.precision - kind.scale
         return rf"-?[0-9]{{1,{whole}}}(?:\.[0-9]{{1,{kind.scale}}})?" if whole and kind.scale else None
     return r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?"
-
-
-def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Make values of texts that are sure to be some."""
-    if not pa.types.is_timestamp(kind) or kind.tz is None:
-        return texts.cast(kind)
-    zoned = pc.match_substring_regex(texts, _ZONED)  # Arrow wants a zone in all texts, or in none
-    if pc.all(zoned, min_count=0).as_py():
-        return texts.cast(kind)
-    in_utc = pc.if_else(zoned, None, texts).cast(pa.timestamp(kind.unit)).cast(kind)
-    return pc.coalesce(pc.if_else(zoned, texts, None).cast(kind), in_utc)

@@ -62,8 +62,7 @@ class CsvFiles:
         if begins and self.header:
             records = records.slice(1)
         rows = self.reader.read(records, layout)
-        uris = pa.repeat(pa.scalar(uri, pa.string()), len(records))
-        yield pa.RecordBatch.from_arrays([*rows.columns, uris], names=[*rows.schema.names, SOURCE_PATH])
+        yield rows.append_column(SOURCE_PATH, pa.repeat(uri, len(rows)))
 
     def _layout(self, uri: str, begun: pa.Array | None) -> Layout | None:
         """Return the layout of a file, of whose beginning records may be at hand."""

@@ -34,10 +34,7 @@ class JsonArrays:
                 try:
                     for records in _many(elements(text)):
                         rows = self.reader.read(records)
-                        uris = pa.repeat(pa.scalar(uri, pa.string()), len(records))
-                        yield pa.RecordBatch.from_arrays(
-                            [*rows, uris], names=[*rows.schema.names, SOURCE_PATH]
-                        )
+                        yield rows.append_column(SOURCE_PATH, pa.repeat(uri, len(rows)))
                 except FileUnfit as unfit:
                     if not self.tolerant:
                         raise unfit.of(uri) from unfit

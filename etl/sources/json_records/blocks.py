@@ -64,12 +64,6 @@ class JsonReader:
     schema: pa.Schema
     holds_unknown: bool = False  # such members make a record malformed
 
-    def read_beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Read the first column of a batch; the others stay beside it."""
-        rows = self.read(batch.column(0))
-        columns = [*rows.columns, *batch.columns[1:]]
-        return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *batch.schema.names[1:]])
-
     def read(self, records: pa.Array) -> pa.RecordBatch:
         """Read records (binary) into as many rows, in their order: the schema's columns and those of BESIDE.
 
@@ -141,7 +135,7 @@ class JsonReader:
         plain = pc.and_(pc.starts_with(records, b"{"), pc.ends_with(records, b"}"))
         if _has_decimals(pa.struct(self.schema)):
             plain = pc.and_not(plain, pc.match_substring_regex(records, _LONG_EXPONENT))
-        return _flags(plain)
+        return flags(plain)
 
     def _parsed(self, records: pa.Array, unknown: Counter[str]) -> pa.Table | _Parting:
         """Read records by Arrow's parser; where it takes not all of them, tell how to part them."""
@@ -160,7 +154,7 @@ class JsonReader:
             if (
                 len(records) > PIECE
                 and self._odd
-                and (odd := _flags(pc.match_substring_regex(records, self._odd))).any()
+                and (odd := flags(pc.match_substring_regex(records, self._odd))).any()
             ):
                 return _Parting.without(odd)
             return _Parting.by(str(error), len(records))
@@ -228,7 +222,7 @@ class _Unfit(Exception):
 
     def __init__(self, rows: pa.Array) -> None:
         super().__init__()
-        self.rows = _flags(rows)
+        self.rows = flags(rows)
 
 
 def _odd_members(kind: pa.DataType, name: str = "") -> Iterator[str]:
@@ -244,7 +238,7 @@ def _odd_members(kind: pa.DataType, name: str = "") -> Iterator[str]:
         yield from _odd_members(inner.type, inner.name)
 
 
-def _flags(mask: pa.Array) -> npt.NDArray[np.bool_]:
+def flags(mask: pa.Array) -> npt.NDArray[np.bool_]:
     """Return a mask for numpy, null being false."""
     flags: npt.NDArray[np.bool_] = mask.fill_null(False).to_numpy(zero_copy_only=False)
     return flags
@@ -266,7 +260,7 @@ def _parse(records: pa.Array, schema: pa.Schema, *, lenient: bool) -> tuple[pa.T
     Where the lines of several would be one object, a line break would be within a text, or none would be between two
     members: neither is JSON. So as many objects as records are one a record.
     """
-    text = _joined(records)
+    text = joined(records)
     try:
         return _table(text, len(records), schema, "error"), Counter()
     except pa.ArrowInvalid as error:
@@ -281,9 +275,10 @@ def _parse(records: pa.Array, schema: pa.Schema, *, lenient: bool) -> tuple[pa.T
     return found, unknown
 
 
-def _joined(records: pa.Array) -> pa.Buffer:
+def joined(records: pa.Array) -> pa.Buffer:
+    """Write records, bytes or texts, one after the other, with a line break between them."""
     together = pa.ListArray.from_arrays(pa.array([0, len(records)], pa.int32()), records)
-    return pc.binary_join(together, b"\n")[0].as_buffer()
+    return pc.binary_join(together, pa.scalar("\n", records.type))[0].as_buffer()
 
 
 def _table(text: pa.Buffer, count: int, schema: pa.Schema, unexpected: str) -> pa.Table:
@@ -298,7 +293,7 @@ def _table(text: pa.Buffer, count: int, schema: pa.Schema, unexpected: str) -> p
 def _beyond(records: pa.Array, schema: pa.Schema) -> Counter[str]:
     """Count the records with a value, by each member that the schema does not name."""
     try:
-        found = _table(_joined(records), len(records), schema, "infer")
+        found = _table(joined(records), len(records), schema, "infer")
     except pa.ArrowInvalid:  # such as of one name with values of several types
         return _beyond_one_by_one(records, schema)
     counts = {
@@ -353,12 +348,16 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     unfit = pc.invert(pc.match_substring_regex(column, _MOMENT))
     if unfit.true_count:
         raise _Unfit(unfit)
+    return moments(column, kind)
+
+
+def moments(texts: pa.Array, kind: pa.TimestampType) -> pa.Array:
+    """Make moments of texts that each are one; those without a zone are in UTC."""
     if kind.tz is None:
-        return column.cast(kind)
-    zoned = pc.match_substring_regex(column, _ZONED)  # Arrow's parser wants a zone in all texts, or in none
-    nothing = pa.scalar(None, column.type)
-    in_utc = pc.if_else(zoned, nothing, column).cast(pa.timestamp(kind.unit)).cast(kind)
-    return pc.coalesce(pc.if_else(zoned, column, nothing).cast(kind), in_utc)
+        return texts.cast(kind)
+    zoned = pc.match_substring_regex(texts, _ZONED)  # Arrow wants a zone in all texts, or in none
+    in_utc = pc.if_else(zoned, None, texts).cast(pa.timestamp(kind.unit)).cast(kind)
+    return pc.coalesce(pc.if_else(zoned, texts, None).cast(kind), in_utc)
 
 
 def _require_exact(column: pa.Array) -> None:

@@ -25,8 +25,7 @@ def _decoded(line: bytes) -> str:
     try:
         return line.decode().strip(BLANK)
     except UnicodeDecodeError as error:
-        seen = error.object[error.start]
-        raise Misfit(f"found byte {seen:#04x} at byte {error.start + 1}, wanted UTF-8") from error
+        raise Misfit.of_bytes(error, "UTF-8") from error
 
 
 def _parsed(text: str) -> Members:

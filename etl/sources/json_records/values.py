@@ -70,6 +70,12 @@ class Misfit(ValueError):
         cut = f"{shown[:LONGEST_SHOWN]}…" if len(shown) > LONGEST_SHOWN else shown
         return cls(f"found {cut}, wanted {wanted}")
 
+    @classmethod
+    def of_bytes(cls, error: UnicodeDecodeError, encoding: str) -> Misfit:
+        """Say which byte of a record is none of its encoding."""
+        seen = error.object[error.start]
+        return cls(f"found byte {seen:#04x} at byte {error.start + 1}, wanted {encoding.upper()}")
+
     def within(self, outer: str) -> Misfit:
         """Say where, from one level further out: a member's name or an element's number in brackets."""
         joint = "" if not self.path or self.path.startswith("[") else "."
