@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -28,6 +29,7 @@ from pydantic_settings import (
 )
 
 from etl.common.errors import SetupError
+from etl.common.record_bounds import Bounds
 
 PREFIX = "SLUICE_"
 CONFIG_VARIABLE = "SLUICE_CONFIG"
@@ -93,6 +95,12 @@ class Settings(BaseSettings):
     alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
     pg_connections: Annotated[int, Field(ge=1)] = 16  # open at once by executors
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
+    # What one record may have at most: `Bounds` says of what, docs/reading.md why no more.
+    record_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 27)] = Bounds.record_bytes
+    record_fields: Annotated[int, Field(ge=1_000, le=10_000_000)] = Bounds.record_fields
+    record_depth: Annotated[int, Field(ge=1, le=250)] = Bounds.record_depth
+    number_digits: Annotated[int, Field(ge=100, le=100_000)] = Bounds.number_digits
+    number_exponent: Annotated[int, Field(ge=99, le=100_000)] = Bounds.number_exponent
 
     @property
     def embedded_postgres(self) -> bool:
@@ -101,6 +109,10 @@ class Settings(BaseSettings):
     @property
     def embedded_s3(self) -> bool:
         return self.lake is None
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(**{one.name: getattr(self, one.name) for one in fields(Bounds)})
 
     @classmethod
     def settings_customise_sources(

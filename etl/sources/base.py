@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from etl.common.errors import SetupError, SluiceError
 from etl.common.outcome import in_short
+from etl.common.record_bounds import Bounds
 from etl.common.record_columns import (
     BEHIND,
     DETAIL,
@@ -59,6 +60,7 @@ class Source(ABC):
     pipeline: Pipeline
     spark: SparkSession
     landing: str
+    bounds: Bounds  # of what a record may be at most
     fields: Mapping[str | None, StructType]  # of each stream's declared schema
     lookups: Mapping[str, DataFrame]  # as they were when the source was opened
     lookup_versions: Mapping[str, tuple[Input, ...]]  # each lookup's files, and each model's version

@@ -100,6 +100,7 @@ class FileSource(Source):
             reading = Reading(
                 named=files.path is not None,
                 holds_unknown=self.holds_unknown,
+                bounds=self.bounds,
                 wanted=None if anything else self._from_the_start(),
             )
             frame = read_stream(self.spark, files, fields, path, called, number=number, reading=reading)
@@ -140,6 +141,7 @@ class FileSource(Source):
             broken=broken,
             only_malformed=only_malformed,
             holds_unknown=self.holds_unknown,
+            bounds=self.bounds,
             read_as=apart,
         )
         frame = read_files(self.spark, files, fields, uris, reading=reading)

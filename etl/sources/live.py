@@ -93,8 +93,8 @@ class SocketSource(LiveSource):
             line = F.col("value").alias(only_column(source.uri, schema))
             return lines.select(line, *none_malformed(), SOURCE_PATH)
         if source.kind == "csv":
-            return csv_rows(not_blank(lines), schema, source.options)
-        return json_rows(not_blank(lines), schema, holds_unknown=self.holds_unknown)
+            return csv_rows(not_blank(lines), schema, source.options, self.bounds)
+        return json_rows(not_blank(lines), schema, holds_unknown=self.holds_unknown, bounds=self.bounds)
 
     def exhausted(self) -> bool:
         """Tell whether the server has closed the connection.

@@ -46,7 +46,7 @@ def open_kind(
     paths = kind.listed(settings.landing) if stream else ()
     lookups, versions = {}, {}
     for name in pipeline.lookups:
-        lookups[name], versions[name] = read_lookup(spark, pipeline, name, settings.landing)
+        lookups[name], versions[name] = read_lookup(spark, pipeline, name, settings.landing, settings.bounds)
     scorers = {}
     for name in pipeline.models:
         assert models is not None
@@ -58,6 +58,7 @@ def open_kind(
         pipeline=pipeline,
         spark=spark,
         landing=settings.landing,
+        bounds=settings.bounds,
         fields=fields,
         lookups=lookups,
         lookup_versions=versions,

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
+from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, SOURCE_PATH
 from etl.pipeline import Files, Lookup
 from etl.sources.csv_records.blocks import CsvReader
@@ -49,6 +50,7 @@ class Reading:
     broken: bool = False  # of files known to be so what can be read is read, whatever the session says
     only_malformed: bool = False  # of JSON and CSV other records are left out
     holds_unknown: bool = False  # records with what the schema does not name are malformed
+    bounds: Bounds = DEFAULT  # of JSON and CSV what is beyond them is malformed
     wanted: Callable[[Column], Column] | None = None  # tells by its URI whether a file is read at all
     read_as: Mapping[str, str] = field(
         default_factory=dict
@@ -173,7 +175,9 @@ def _rows(
     if files.kind == "json-array":
         wholes = loaded(reader.format("text").option("wholetext", "true"))
         arrays = JsonArrays(
-            reader=JsonReader(schema=arrow_schema(schema), holds_unknown=reading.holds_unknown),
+            reader=JsonReader(
+                schema=arrow_schema(schema), holds_unknown=reading.holds_unknown, bounds=reading.bounds
+            ),
             tolerant=reading.broken,
         )
         return _rows_of_files(
@@ -185,7 +189,11 @@ def _rows(
         return lines.select(line, *none_malformed(), source)
     taken = lines.select("value", source) if reading.named else lines.select("value")
     rows = json_rows(
-        not_blank(taken), schema, holds_unknown=reading.holds_unknown, only_malformed=reading.only_malformed
+        not_blank(taken),
+        schema,
+        holds_unknown=reading.holds_unknown,
+        bounds=reading.bounds,
+        only_malformed=reading.only_malformed,
     )
     return rows if reading.named else without_path(rows)
 
@@ -202,7 +210,12 @@ def _csv_file_rows(
     from pyspark.sql import functions as F
 
     dialect = Dialect.of(files.options)
-    csv = CsvReader(schema=arrow_schema(schema), dialect=dialect, holds_unknown=reading.holds_unknown)
+    csv = CsvReader(
+        schema=arrow_schema(schema),
+        dialect=dialect,
+        holds_unknown=reading.holds_unknown,
+        bounds=reading.bounds,
+    )
     options = {"wholetext": "true"} if csv.dialect.whole_files else _text_options(files.options)
     lines = loaded(reader.format("text").options(**options))
     parts = lines.select(F.col("value").cast("binary"), source, F.col("_metadata.file_block_start"))
@@ -224,12 +237,14 @@ def _only_malformed(rows: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[p
         yield some.filter(some[MALFORMED_COLUMN].is_valid())
 
 
-def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
+def csv_rows(
+    lines: DataFrame, schema: StructType, options: Mapping[str, str], bounds: Bounds = DEFAULT
+) -> DataFrame:
     """Parse each `value`, a line of CSV without a header, into one row beside its other columns.
 
     The row of a line that does not fit the schema is malformed.
     """
-    csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(options))
+    csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(options), bounds=bounds)
     return _each_row(lines, schema, partial(_beside, csv.read_headless))
 
 
@@ -261,13 +276,18 @@ def not_blank(lines: DataFrame) -> DataFrame:
 
 
 def json_rows(
-    lines: DataFrame, schema: StructType, *, holds_unknown: bool, only_malformed: bool = False
+    lines: DataFrame,
+    schema: StructType,
+    *,
+    holds_unknown: bool,
+    bounds: Bounds,
+    only_malformed: bool = False,
 ) -> DataFrame:
     """Parse each `value`, which is to be one whole object in UTF-8, into one row beside its other columns.
 
     What is no such object is malformed. A null is a row of nulls, and not malformed.
     """
-    reader = JsonReader(schema=arrow_schema(schema), holds_unknown=holds_unknown)
+    reader = JsonReader(schema=arrow_schema(schema), holds_unknown=holds_unknown, bounds=bounds)
     rows: Read = partial(_beside, reader.read)
     return _each_row(lines, schema, partial(_only_malformed, rows) if only_malformed else rows)
 

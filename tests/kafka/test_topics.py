@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from tests.support.home import Home
 from tests.support.kafka.topics import Record, Topics, assert_holds, declare, orders, ranges
@@ -32,7 +33,9 @@ def test_no_record_is_dropped_whatever_its_value(home: Home, topics: Topics) -> 
     """A tombstone is a row; what is not one JSON object, an empty value included, is held with its place."""
     topic = topics.create()
     declare(home, topic)
-    bad = ["{broken", "", " ", '{"id": 1} {"id": 2}', "[]", '{"id": "x"}']
+    settings = home.place.settings.model_copy(update={"record_depth": 2})
+    home.place = replace(home.place, settings=settings)
+    bad = ["{broken", "", " ", '{"id": 1} {"id": 2}', "[]", '{"id": "x"}', '{"id": 1, "u": [[]]}']
     records = [
         Record(value='{"id": 1, "amount": 2}', key="a", origin="web"),
         Record(value=None, key="a"),

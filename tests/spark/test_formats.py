@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
+from etl.common.record_bounds import Bounds
 from etl.common.record_columns import RAW
 from etl.pipeline import Files
 from etl.sources.kinds import require_files
@@ -88,6 +89,28 @@ def test_json_that_is_not_utf_8_is_malformed(spark: SparkSession, tmp_path: Path
     assert sorted(row["s"] for row in found.rows) == sorted(["ä", "ä😀", "�"])
     assert found.counted == [{"rows": len(good + bad), "malformed": len(bad)}]
     assert sorted(found.raw) == sorted(one.decode(errors="backslashreplace") for one in bad)
+
+
+def test_what_is_beyond_the_bounds_of_the_settings_is_malformed_whatever_the_format(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    within, beyond = '{"s":"€"}'.ljust(1998), '{"s":"€"}'.ljust(1999)
+    assert (len(within.encode()), len(beyond.encode())) == (2000, 2001)
+    deep = '{"s":' * 250 + "1" + "}" * 250
+    write(tmp_path / "in/a.jsonl", f"{within}\n{beyond}\n{deep}\n")
+    write(tmp_path / "in/b.json", f"[{deep}]")
+    write(tmp_path / "in/c.csv", f"s\n{'x' * 2000}\n{'x' * 2001}\n")
+    for pattern, rows, raw in (
+        ("in/*.jsonl", 2, [beyond.encode()[:2000].decode()]),
+        ("in/*.json", 1, []),
+        ("in/*.csv", 1, ["x" * 2000]),
+    ):
+        declared = pipeline(
+            Files(pattern, format="json-array" if pattern.endswith("json") else None), schema="s string"
+        )
+        bounds = Bounds(record_bytes=2000, record_depth=250)
+        found = read(spark, declared, tmp_path, tmp_path / "ck" / pattern[-4:], bounds)
+        assert len(found.rows) == rows and found.raw == raw, pattern
 
 
 def test_json_of_every_type_comes_through_spark(spark: SparkSession, tmp_path: Path) -> None:

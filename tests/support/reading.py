@@ -10,6 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.settings import Settings
 from etl.pipeline import Append, Files, Lookup, Pipeline, Socket
 from etl.sources.files import FileSource
@@ -29,10 +30,11 @@ class Landing:
     """What the source needs of the settings."""
 
     landing: str
+    bounds: Bounds
 
 
-def settings(root: Path) -> Settings:
-    return cast("Settings", Landing(landing=str(root)))
+def settings(root: Path, bounds: Bounds = DEFAULT) -> Settings:
+    return cast("Settings", Landing(landing=str(root), bounds=bounds))
 
 
 def unchanged(df: DataFrame, **lookups: DataFrame) -> DataFrame:
@@ -73,9 +75,11 @@ def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def read(spark: SparkSession, declared: Pipeline, root: Path, checkpoint: Path) -> Read:
+def read(
+    spark: SparkSession, declared: Pipeline, root: Path, checkpoint: Path, bounds: Bounds = DEFAULT
+) -> Read:
     """Run the stream as a delivery does: one Arrow job a batch, then the malformed records' own."""
-    source = open_source(spark, declared, settings(root))
+    source = open_source(spark, declared, settings(root, bounds))
     found = Read(rows=[], counted=[], malformed=[], source=source)
 
     def batch(frame: DataFrame, number: int) -> None:

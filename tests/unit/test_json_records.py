@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.wording import visible
 from etl.sources.counts import Drift
 from etl.sources.json_records.blocks import FEW, PIECE, JsonReader
-from etl.sources.json_records.lines import _ARRAY, DEEPEST
+from etl.sources.json_records.lines import _ARRAY
 from etl.sources.json_records.values import converter
 from tests.support.hostile_json import SCHEMA, hostile_records
 
@@ -122,8 +123,8 @@ HELD: list[tuple[pa.DataType, str, str]] = [
     (DECIMAL, '"1.234,56"', 'v: found "1.234,56", wanted decimal(10,2)'),
     (DECIMAL, "12.505", "v: found 12.505, wanted decimal(10,2)"),
     (DECIMAL, "100000000", "v: found 100000000, wanted decimal(10,2)"),
-    (DECIMAL, "1e100000000", "v: found 1e100000000, wanted decimal(10,2)"),
-    (DECIMAL, '"1e-999999999"', 'v: found "1e-999999999", wanted decimal(10,2)'),
+    (DECIMAL, "1e100000000", "v: found an exponent of 100,000,000, wanted 999 at most (SLUICE_NUMBER_EXPONENT)"),
+    (DECIMAL, '"1e-999999999"', 'v: found an exponent of 999,999,999, wanted 999 at most (SLUICE_NUMBER_EXPONENT)'),
     (DECIMAL, '"٣"', 'v: found "٣", wanted decimal(10,2)'),
     (DECIMAL, '"1_0"', 'v: found "1_0", wanted decimal(10,2)'),
     (DECIMAL, '" 1"', 'v: found " 1", wanted decimal(10,2)'),
@@ -192,7 +193,8 @@ def test_a_moment_is_written_in_full_or_the_record_is_held(value: str) -> None:
         (b'{"s": "\xe4"}', "found byte 0xe4 at byte 8, wanted UTF-8"),
         (b'\xff\xfe{\x00"\x00', "found byte 0xff at byte 1, wanted UTF-8"),
         (b'{"v": 1, "v": 1}', "v: found twice"),
-        (b'{"u": ' + b"[" * 3_000 + b"]" * 3_000 + b"}", "found 3001 levels within each other, wanted 200 at most"),
+        (b'{"u": ' + b"[" * 3_000 + b"]" * 3_000 + b"}",
+         "found 3,001 levels within each other, wanted 200 at most (SLUICE_RECORD_DEPTH)"),
     ],
     ids=lambda one: str(one)[:40],
 )  # fmt: skip
@@ -222,8 +224,8 @@ def test_blanks_and_a_byte_order_mark_around_a_record_and_brackets_in_texts_are_
 @pytest.mark.parametrize(
     "record",
     [
-        b'{"s": ' + b'{"a": ' * (DEEPEST - 1) + b"1" + b"}" * DEEPEST,
-        b'{"v": ' + b'{"a": ' * (DEEPEST - 1) + b"1" + b"}" * DEEPEST,
+        b'{"s": ' + b'{"a": ' * (200 - 1) + b"1" + b"}" * 200,
+        b'{"v": ' + b'{"a": ' * (200 - 1) + b"1" + b"}" * 200,
         b'{"u": ' + b"[" * 600 + b'"' + b'\\"' * 300_000,
         b'{"v": ' + b"1" * 3_000_000 + b"}",
         b'{"d": 0.' + b"1" * 3_000_000 + b"}",
@@ -282,9 +284,9 @@ def test_records_keep_their_order_wherever_the_odd_ones_are() -> None:
     assert [rows[n]["_malformed"] for n in held] == [odd[n] for n in held]
 
 
-def compared(records: list[bytes]) -> int:
+def compared(records: list[bytes], bounds: Bounds = DEFAULT) -> int:
     """Read records one by one, all at once, and each by Arrow's parser alone; return how many that one took."""
-    reader = JsonReader(schema=SCHEMA)
+    reader = JsonReader(schema=SCHEMA, bounds=bounds)
     unknown = Counter[str]()
     one_by_one = reader._one_by_one(records, unknown)
     rows = reader.read(pa.array(records, pa.binary())).to_pylist()
@@ -309,6 +311,8 @@ def compared(records: list[bytes]) -> int:
 def test_both_ways_of_reading_agree_on_hostile_records() -> None:
     records = hostile_records(seed=1, count=2000)
     assert compared(records) > len(records) / 10
+    narrow = Bounds(record_bytes=250, record_fields=15, record_depth=3, number_digits=100, number_exponent=99)
+    assert compared(records, narrow) > len(records) / 20
 
 
 @pytest.mark.slow

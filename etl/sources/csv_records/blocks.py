@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.record_columns import MALFORMED_COLUMN, UNKNOWN
 from etl.sources.counts import Drift
 from etl.sources.csv_records.columns import Column, without_nulls
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout
 from etl.sources.json_records.blocks import BESIDE, flags, joined
-from etl.sources.json_records.values import Members, Misfit, json_text
+from etl.sources.json_records.values import Beyond, Members, Misfit, json_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class CsvReader:
     schema: pa.Schema
     dialect: Dialect
     holds_unknown: bool = False  # such columns make a record malformed
+    bounds: Bounds = DEFAULT  # what is beyond them is malformed, too
 
     def read_headless(self, records: pa.Array) -> pa.RecordBatch:
         """Read records whose values are those of the declared columns, in their order."""
@@ -81,7 +83,9 @@ class CsvReader:
             numbers = sorted(misfits)
             mask = np.zeros(len(records), np.bool_)
             mask[numbers] = True
-            raw = [self._raw(one) for one in records.take(pa.array(numbers)).to_pylist()]
+            raw = [
+                self.bounds.text(one, self._encoding) for one in records.take(pa.array(numbers)).to_pylist()
+            ]
             details = [str(misfits[number]) for number in numbers]
             held = pa.array(mask)
             columns = [pc.if_else(held, None, column) for column in columns]
@@ -91,9 +95,6 @@ class CsvReader:
             ]
         return pa.RecordBatch.from_arrays([*columns, *beside], schema=pa.schema([*self.schema, *BESIDE]))
 
-    def _raw(self, record: bytes) -> str:
-        return record.decode(self._encoding, errors="backslashreplace")
-
     @property
     def _encoding(self) -> str:
         """Return the encoding of records; those of a whole file were decoded with it."""
@@ -101,21 +102,34 @@ class CsvReader:
 
     @cached_property
     def _columns(self) -> list[Column]:
-        return [Column(field=field, dialect=self.dialect) for field in self.schema if field.name != UNKNOWN]
+        declared = [field for field in self.schema if field.name != UNKNOWN]
+        return [Column(field=field, dialect=self.dialect, bounds=self.bounds) for field in declared]
 
     def _decoded(self, records: pa.Array) -> tuple[pa.Array, dict[int, Misfit]]:
-        """Decode records; one that is not of the encoding is null."""
+        """Decode records; one that is too long, or not of the encoding, is null."""
+        records, misfits = self._not_too_long(records)
         if self._encoding == "utf-8" and (texts := _as_utf8(records)) is not None:
-            return texts, {}
+            return texts, misfits
         found: list[str | None] = []
-        misfits: dict[int, Misfit] = {}
         for number, record in enumerate(records.to_pylist()):
             try:
-                found.append(record.decode(self._encoding))
+                found.append(None if record is None else record.decode(self._encoding))
             except UnicodeDecodeError as error:
                 found.append(None)
                 misfits[number] = Misfit.of_bytes(error, self.dialect.encoding)
         return pa.array(found, pa.string()), misfits
+
+    def _not_too_long(self, records: pa.Array) -> tuple[pa.Array, dict[int, Misfit]]:
+        """Put null in the place of each record that is too long."""
+        lengths = pc.binary_length(records)
+        long = flags(pc.greater(lengths, self.bounds.record_bytes))
+        if not long.any():
+            return records, {}
+        beyond: dict[int, Misfit] = {
+            number: Beyond(self.bounds, "record_bytes", f"{lengths[number].as_py():,} bytes")
+            for number in np.flatnonzero(long).tolist()
+        }
+        return pc.if_else(pa.array(long), None, records), beyond
 
     def _parted(
         self, texts: pa.Array, layout: Layout, wanted: Sequence[int], misfits: dict[int, Misfit]
@@ -143,7 +157,9 @@ class CsvReader:
         )
 
     def _split(self, text: str, layout: Layout) -> list[str]:
-        values = self.dialect.split(text)
+        values = self.dialect.split(text, self.bounds.record_fields)
+        if len(values) > self.bounds.record_fields:
+            raise Beyond(self.bounds, "record_fields", f"{len(values):,} fields or more")
         if len(values) != layout.width:
             of = " of" if len(values) < layout.width else " fields, wanted"
             raise Misfit(f"found {len(values):,}{of} {layout.width:,}" + (" fields" if of == " of" else ""))
@@ -151,7 +167,7 @@ class CsvReader:
 
     def _plain(self, texts: pa.Array, width: int) -> np.ndarray:
         """Tell which records Arrow's parser parts into so many values, as `Dialect.split` does."""
-        if not self.dialect.is_plain:
+        if not self.dialect.is_plain or width > self.bounds.record_fields:
             return np.zeros(len(texts), np.bool_)
         bare, fits = texts, pc.invert(pc.starts_with(texts, "\ufeff"))  # which it takes off the first
         if self.dialect.line_sep:  # not the line break that it ends records at

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.common.record_bounds import DEFAULT, Bounds
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.values import converter, date_pattern
 from etl.sources.json_records.blocks import flags, moments
@@ -33,6 +34,7 @@ class Column:
 
     field: pa.Field
     dialect: Dialect
+    bounds: Bounds = DEFAULT
 
     def read(self, texts: pa.Array) -> tuple[pa.Array, dict[int, Misfit]]:
         """Return as many values, and by its number each text that is none of the type."""
@@ -64,7 +66,7 @@ class Column:
 
     @cached_property
     def _convert(self) -> Convert:
-        convert = converter(self.field.type, self.dialect)
+        convert = converter(self.field.type, self.dialect, self.bounds)
         assert convert is not None, f"{self.field} is refused when the pipeline starts"
         return convert
 

@@ -80,8 +80,11 @@ class Dialect:
         value = rf"(?:{self.in_quotes}|[^{sep}{quote}\r\n]*)"
         return rf"\A{value}(?:{sep}{value})*\z"
 
-    def split(self, text: str) -> list[str]:
-        """Part a record into its values, quotes taken off; raise Misfit where a quote does not end at a separator."""
+    def split(self, text: str, most: int | None = None) -> list[str]:
+        """Part a record into its values, quotes taken off; raise Misfit where a quote does not end at a separator.
+
+        Of a record of more values than `most` it is the first ones, one more than that.
+        """
         values: list[str] = []
         at = 0
         while True:
@@ -92,7 +95,7 @@ class Dialect:
                     text[at:], f"value {len(values) + 1} to have a quote at either end, or at none"
                 )
             values.append(self._unquoted(found[0]))
-            if end == len(text):
+            if end == len(text) or len(values) - 1 == most:
                 return values
             at = end + len(self.sep)
 

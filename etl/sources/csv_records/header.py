@@ -86,17 +86,23 @@ def first_record(begun: bytes, dialect: Dialect, *, whole: bool) -> list[str] | 
     for line in dialect.records(text):
         if dialect.is_record(line):
             if len(line) == len(text) and not whole:
-                raise FileUnfit(f"its first line is longer than {HEADER_BYTES:,} bytes, so it is no header")
+                raise _too_long()
             return header_values(line, dialect)
     return None
 
 
 def header_values(line: str, dialect: Dialect) -> list[str]:
-    """Part a header into its names. Raises FileUnfit where it is no record."""
+    """Part a header into its names. Raises FileUnfit where it is no record, or too long for one."""
+    if len(line) > HEADER_BYTES:
+        raise _too_long()
     try:
         return dialect.split(line)
     except Misfit as misfit:
         raise FileUnfit(f"its header is no record of CSV: {misfit}") from misfit
+
+
+def _too_long() -> FileUnfit:
+    return FileUnfit(f"its first line is longer than {HEADER_BYTES:,} bytes, so it is no header")
 
 
 def _positions(names: Sequence[str]) -> dict[str, list[int]]:

@@ -11,19 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from etl.common.record_bounds import DEFAULT, Bounds
 from etl.pipeline.csv_options import pattern_form
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.json_records import values as json_values
-from etl.sources.json_records.values import DECIMAL, Convert, Misfit, Number, name_of
+from etl.sources.json_records.values import DECIMAL, Beyond, Convert, Misfit, Number, name_of
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
+_INTEGER = re.compile(r"[+-]?[0-9]++")
 _CALENDAR = ("year", "month", "day", "hour", "minute", "second")
 _BOOLEANS = {"true": True, "false": False}
 
 
-def converter(kind: pa.DataType, dialect: Dialect) -> Convert | None:
+def converter(kind: pa.DataType, dialect: Dialect, bounds: Bounds = DEFAULT) -> Convert | None:
     """Return what turns a text that is not empty into the type, raising Misfit; None where CSV has no such values."""
-    json = json_values.converter(kind)
+    json = json_values.converter(kind, bounds)
     if pa.types.is_nested(kind) or json is None:
         return None
     if kind == pa.string():
@@ -75,6 +76,8 @@ def _as_number(json: Convert, form: re.Pattern[str], thousands: str, decimal: st
             plain = plain.replace(".", "\0").replace(decimal, ".")
         try:
             return json(Number(plain.removeprefix("+")) if form.fullmatch(plain) else plain)
+        except Beyond:
+            raise
         except Misfit as misfit:
             raise Misfit.of(text, misfit.problem.rpartition(", wanted ")[2]) from None
 

@@ -15,8 +15,12 @@ from etl.sources.json_records.lines import BLANK
 from etl.sources.unreadable import FileUnfit
 
 RECORDS = 10_000  # of a file, at a time
+SHORT = 4096  # characters of an element that is made into values to find its end
 _BLANKS = re.compile(f"[{BLANK}]*")
 _DECODER = json.JSONDecoder()
+_TEXT = r'"(?:[^"\\]++|\\.)*+"'
+_PLAIN = re.compile(rf'{_TEXT}|[^\s"\[\]{{}},]++', re.DOTALL)
+_TO_BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{_TEXT})*+([\[\]{{}}])', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +69,28 @@ def elements(text: str) -> Iterator[str]:
 
 
 def _end(text: str, at: int, number: int) -> int:
+    """Return where an element ends. One that is no JSON, too long or too deep is for the reader of records to hold."""
+    begun = text[at : at + SHORT]
     try:
-        _, end = _DECODER.raw_decode(text, at)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise _broken(text, at, number) from error
-    return end
+        _, end = _DECODER.raw_decode(begun)
+        if end < SHORT:  # else a number may go on
+            return at + end
+    except (json.JSONDecodeError, RecursionError):
+        pass
+    return _end_by_brackets(text, at, number)
+
+
+def _end_by_brackets(text: str, at: int, number: int) -> int:
+    """Return where an element ends by its brackets alone: no value of it takes memory, and no level a frame."""
+    if (plain := _PLAIN.match(text, at)) is not None:
+        return plain.end()
+    end, level = at, 0
+    while text.startswith(("{", "["), at) and (found := _TO_BRACKET.match(text, end)) is not None:
+        end = found.end()
+        level += 1 if found[1] in "[{" else -1
+        if level == 0:
+            return end
+    raise _broken(text, at, number)
 
 
 def _broken(text: str, at: int, number: int) -> FileUnfit:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, UNKNOWN
 from etl.sources.counts import Drift
-from etl.sources.json_records.lines import DEEPEST, members_of
+from etl.sources.json_records.lines import members_of
 from etl.sources.json_records.values import Convert, Members, Misfit, converter, text_of
 
 Numbers = npt.NDArray[np.int64]  # of records, within one batch
@@ -31,6 +33,7 @@ Numbers = npt.NDArray[np.int64]  # of records, within one batch
 FEW = 32  # records that are not worth a call of Arrow's parser
 PIECE = 256  # records that are tried together once some of many are not taken
 PARTINGS = 20  # how often records are parted before those that were taken must be many times as many
+NAMES = 20_000  # of members that a piece may have, if it is read at once
 WORTH = 20  # records for each parting: where they are fewer, one by one is faster
 BESIDE = pa.schema({MALFORMED_COLUMN: pa.string(), DETAIL: pa.string()})  # columns beside the declared ones
 _ROW = re.compile(r" in row (\d+)$")
@@ -63,6 +66,7 @@ class JsonReader:
 
     schema: pa.Schema
     holds_unknown: bool = False  # such members make a record malformed
+    bounds: Bounds = DEFAULT  # what is beyond them is malformed, too
 
     def read(self, records: pa.Array) -> pa.RecordBatch:
         """Read records (binary) into as many rows, in their order: the schema's columns and those of BESIDE.
@@ -88,15 +92,20 @@ class JsonReader:
 
     @cached_property
     def _convert(self) -> Convert:
-        convert = converter(pa.struct(self._declared))
+        convert = converter(pa.struct(self._declared), self.bounds)
         assert convert is not None
         return convert
 
     @cached_property
     def _read_as(self) -> pa.Schema | None:
-        """Return the schema as Arrow's parser is given it; None where it does not have one of the types."""
+        """Return the schema as Arrow's parser is given it; None where it does not have one of the types, or is too deep."""
         kinds = [_read_as(field.type) for field in self._declared]
-        return None if None in kinds else pa.schema(list(zip(self._declared.names, kinds, strict=True)))
+        too_deep = _depth(pa.struct(self._declared)) > self.bounds.record_depth
+        return (
+            None
+            if too_deep or None in kinds
+            else pa.schema(list(zip(self._declared.names, kinds, strict=True)))
+        )
 
     @cached_property
     def _odd(self) -> str:
@@ -135,16 +144,23 @@ class JsonReader:
         plain = pc.and_(pc.starts_with(records, b"{"), pc.ends_with(records, b"}"))
         if _has_decimals(pa.struct(self.schema)):
             plain = pc.and_not(plain, pc.match_substring_regex(records, _LONG_EXPONENT))
-        return flags(plain)
+        return flags(plain) & self._within(records)
+
+    def _within(self, records: pa.Array) -> npt.NDArray[np.bool_]:
+        """Tell which records are sure to be within the bounds of bytes and of fields."""
+        lengths = pc.binary_length(records).fill_null(0)
+        within, longest = pc.less_equal(lengths, self.bounds.record_bytes), pc.max(lengths).as_py() or 0
+        if longest > self.bounds.record_fields:  # each has a byte at least
+            within = pc.and_(within, pc.less_equal(_most_fields(records), self.bounds.record_fields))
+        return flags(within)
 
     def _parsed(self, records: pa.Array, unknown: Counter[str]) -> pa.Table | _Parting:
         """Read records by Arrow's parser; where it takes not all of them, tell how to part them."""
         assert self._read_as is not None
         try:
             records.cast(pa.string())  # which it does not look at
-            found, beyond = _parse(
-                records, self._read_as, lenient=not (self._keeps_unknown or self.holds_unknown)
-            )
+            lenient = not (self._keeps_unknown or self.holds_unknown)
+            found, beyond = _parse(records, self._read_as, self.bounds, lenient=lenient)
             columns = [_cast(found[field.name].combine_chunks(), field.type) for field in self._declared]
             for column in columns:
                 _require_exact(column)
@@ -166,10 +182,9 @@ class JsonReader:
         rows: list[dict[str, Any]] = []
         for record in records:
             try:
-                rows.append({} if record is None else self._row(members_of(record), unknown))
+                rows.append({} if record is None else self._row(members_of(record, self.bounds), unknown))
             except Misfit as misfit:
-                raw = (record or b"").decode(errors="backslashreplace")
-                rows.append({MALFORMED_COLUMN: raw, DETAIL: str(misfit)})
+                rows.append({MALFORMED_COLUMN: self.bounds.text(record or b""), DETAIL: str(misfit)})
         arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in self._rows]
         return pa.table(arrays, schema=self._rows)
 
@@ -252,7 +267,25 @@ def _has_decimals(kind: pa.DataType) -> bool:
     )
 
 
-def _parse(records: pa.Array, schema: pa.Schema, *, lenient: bool) -> tuple[pa.Table, Counter[str]]:
+def _depth(kind: pa.DataType) -> int:
+    """Count the levels of objects and arrays that a type has at most."""
+    if pa.types.is_list(kind):
+        return 1 + _depth(kind.value_type)
+    return 1 + max((_depth(inner.type) for inner in kind), default=0) if pa.types.is_struct(kind) else 0
+
+
+def _most_fields(records: pa.Array) -> pa.Array:
+    """Count what stands before a member or an element, or within a text: no fewer than a record has."""
+    return pc.add(pc.count_substring(records, b","), _brackets(records))
+
+
+def _brackets(records: pa.Array) -> pa.Array:
+    return pc.add(pc.count_substring(records, b"{"), pc.count_substring(records, b"["))
+
+
+def _parse(
+    records: pa.Array, schema: pa.Schema, bounds: Bounds, *, lenient: bool
+) -> tuple[pa.Table, Counter[str]]:
     """Parse records that each look whole; raise ArrowInvalid unless each is one object.
 
     Where `lenient` they may have members beyond the schema, which are counted by name.
@@ -266,13 +299,20 @@ def _parse(records: pa.Array, schema: pa.Schema, *, lenient: bool) -> tuple[pa.T
     except pa.ArrowInvalid as error:
         if not lenient or "unexpected field" not in str(error):
             raise
-    _require_usual(records)
+    _require_usual(records, bounds)
     found = _table(text, len(records), schema, "ignore")
-    # Some at a time: each record may have names of its own, and each name is a column of as many values as records.
     unknown = Counter[str]()
-    for at in range(0, len(records), PIECE):
-        unknown.update(_beyond(records.slice(at, PIECE), schema))
+    for some in _pieces(records):
+        unknown.update(_beyond(some, schema, bounds))
     return found, unknown
+
+
+def _pieces(records: pa.Array) -> Iterator[pa.Array]:
+    """Part records into pieces of few names: each may have its own, and each name is a column of a piece's records."""
+    names = np.cumsum(pc.count_substring(records, b",").to_numpy())
+    full = np.flatnonzero(np.diff(names // NAMES, prepend=0))
+    ends = sorted({*range(0, len(records), PIECE), *full.tolist(), *(full + 1).tolist(), len(records)})
+    return (records.slice(at, end - at) for at, end in pairwise(ends))
 
 
 def joined(records: pa.Array) -> pa.Buffer:
@@ -290,34 +330,35 @@ def _table(text: pa.Buffer, count: int, schema: pa.Schema, unexpected: str) -> p
     return found
 
 
-def _beyond(records: pa.Array, schema: pa.Schema) -> Counter[str]:
+def _beyond(records: pa.Array, schema: pa.Schema, bounds: Bounds) -> Counter[str]:
     """Count the records with a value, by each member that the schema does not name."""
+    if len(records) < FEW:
+        return _beyond_one_by_one(records, schema, bounds)
     try:
         found = _table(joined(records), len(records), schema, "infer")
     except pa.ArrowInvalid:  # such as of one name with values of several types
-        return _beyond_one_by_one(records, schema)
+        return _beyond_one_by_one(records, schema, bounds)
     counts = {
         name: len(found) - found[name].null_count for name in found.column_names if name not in schema.names
     }
     return Counter({name: records for name, records in counts.items() if records})
 
 
-def _beyond_one_by_one(records: pa.Array, schema: pa.Schema) -> Counter[str]:
-    counts = Counter[str]()
+def _beyond_one_by_one(records: pa.Array, schema: pa.Schema, bounds: Bounds) -> Counter[str]:
+    counts, names = Counter[str](), frozenset(schema.names)
     try:
         for record in records.to_pylist():
-            counts.update(
-                {name for name, value in members_of(record) if value is not None and name not in schema.names}
-            )
+            members = members_of(record, bounds)
+            counts.update({name for name, value in members if value is not None and name not in names})
     except Misfit as misfit:
         raise pa.ArrowInvalid(str(misfit)) from misfit
     return counts
 
 
-def _require_usual(records: pa.Array) -> None:
+def _require_usual(records: pa.Array, bounds: Bounds) -> None:
     """Raise _Unfit for records whose undeclared members may be no JSON or too deep, which Arrow's parser takes there."""
-    brackets = pc.add(pc.count_substring(records, b"{"), pc.count_substring(records, b"["))
-    odd = pc.or_(pc.greater(brackets, DEEPEST), pc.match_substring_regex(records, _CONSTANT))
+    too_deep = pc.greater(_brackets(records), bounds.record_depth)
+    odd = pc.or_(too_deep, pc.match_substring_regex(records, _CONSTANT))
     if odd.true_count:
         raise _Unfit(odd)
 

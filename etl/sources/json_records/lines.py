@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 
-from etl.sources.json_records.values import Constant, Members, Misfit, Number
+from etl.common.record_bounds import DEFAULT, Bounds
+from etl.sources.json_records.values import Beyond, Constant, Members, Misfit, Number
 
 BLANK = " \t\r\n\ufeff"  # around a record
 _ARRAY = 'a file that is one array is format="json-array"'
-DEEPEST = 200  # levels of objects and arrays within each other: Python has frames for some 300
-_TEXT_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_TEXT = r'"(?:[^"\\]++|\\.)*+"?'
+_TEXT_OR_FIELD = re.compile(
+    rf"{_TEXT}|,|[\[{{](?![ \t\r\n]*+[\]}}])", re.DOTALL
+)  # the first of each by its bracket
+_TEXT_OR_BRACKET = re.compile(rf"{_TEXT}|[\[\]{{}}]", re.DOTALL)
 _DECODER = json.JSONDecoder(
     object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=Constant
 )
 
 
-def members_of(line: bytes) -> Members:
+def members_of(line: bytes, bounds: Bounds = DEFAULT) -> Members:
     """Return the members of a record, which is to be one whole object in UTF-8; raise Misfit where it is not."""
-    return _parsed(_decoded(line))
+    if len(line) > bounds.record_bytes:
+        raise Beyond(bounds, "record_bytes", f"{len(line):,} bytes")
+    text = _decoded(line)
+    _require_within(text, bounds)
+    return _parsed(text)
 
 
 def _decoded(line: bytes) -> str:
@@ -29,8 +38,6 @@ def _decoded(line: bytes) -> str:
 
 
 def _parsed(text: str) -> Members:
-    if text.count("{") + text.count("[") > DEEPEST and (found := _depth(text)) > DEEPEST:
-        raise Misfit(f"found {found} levels within each other, wanted {DEEPEST} at most")
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -47,10 +54,26 @@ def _parsed(text: str) -> Members:
     return value
 
 
+def _require_within(text: str, bounds: Bounds) -> None:
+    """Raise Beyond for a record of too many fields, or levels: before its values take memory, or frames of Python."""
+    brackets, most = text.count("{") + text.count("["), bounds.record_fields
+    if brackets + text.count(",") > most and _has_more_fields(text, most):
+        raise Beyond(bounds, "record_fields", f"{most + 1:,} fields or more")
+    if brackets > bounds.record_depth and (found := _depth(text)) > bounds.record_depth:
+        raise Beyond(bounds, "record_depth", f"{found:,} levels within each other")
+
+
+def _has_more_fields(text: str, most: int) -> bool:
+    """Tell whether there are more members of objects and elements of arrays, at all levels together."""
+    signs = (found.start() for found in _TEXT_OR_FIELD.finditer(text))
+    fields = (at for at in signs if text[at] != '"')
+    return next(islice(fields, most, None), None) is not None
+
+
 def _depth(text: str) -> int:
     """Count the levels of objects and arrays within each other, brackets within texts not counted."""
     level = deepest = 0
     for found in _TEXT_OR_BRACKET.finditer(text):
-        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(text[found.start()], 0)
         deepest = max(deepest, level)
     return deepest

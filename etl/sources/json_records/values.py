@@ -19,20 +19,22 @@ from typing import Any
 
 import pyarrow as pa
 
+from etl.common.record_bounds import DEFAULT, Bounds
+
 Convert = Callable[[Any], Any]
 
 LONGEST_SHOWN = 60  # characters of a value in a message
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,1000}(?:\.[0-9]{0,1000})?|\.[0-9]{1,1000})(?:[eE][-+]?[0-9]{1,3})?")
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
+DECIMAL = re.compile(r"[-+]?(?=\.?[0-9])([0-9]*+)\.?([0-9]*+)(?:[eE][-+]?([0-9]++))?")
+_INTEGER = re.compile(r"(-?)0*+([0-9]{0,19})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MOMENT = re.compile(
     rf"{_DATE.pattern}(?:[T ][0-9]{{2}}(?::[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]{{1,9}})?)?)?"
     r"(Z|[-+](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?)?"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_EXACT = Context(prec=3000)  # digits; more than a text that DECIMAL takes can have
+_EXACT = Context(prec=40)  # digits; more than a type can have
 
 
 class Number(str):
@@ -82,6 +84,13 @@ class Misfit(ValueError):
         return Misfit(self.problem, f"{outer}{joint}{self.path}")
 
 
+class Beyond(Misfit):
+    """A record, or a number in it, has more of something than the setting `name` allows."""
+
+    def __init__(self, bounds: Bounds, name: str, found: str) -> None:
+        super().__init__(bounds.beyond(name, found))
+
+
 def json_text(value: Any) -> str:
     """Write a value as compact JSON, with every number as the record writes it."""
     if isinstance(value, Number | Constant):
@@ -93,23 +102,23 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def converter(kind: pa.DataType) -> Convert | None:
+def converter(kind: pa.DataType, bounds: Bounds = DEFAULT) -> Convert | None:
     """Return what turns a value that is not null into the type, raising Misfit; None where JSON has no such values.
 
     Moments become microseconds since 1970, maps lists of pairs, all else what Arrow makes the type of.
     """
     if pa.types.is_struct(kind):
-        return _struct(kind)
+        return _struct(kind, bounds)
     if pa.types.is_list(kind):
-        return _list(kind)
+        return _list(kind, bounds)
     if pa.types.is_map(kind):
-        return _map(kind)
+        return _map(kind, bounds)
     if pa.types.is_signed_integer(kind):
         return _integer(kind)
     if pa.types.is_floating(kind):
         return _floating(kind)
     if pa.types.is_decimal128(kind):
-        return _decimal(kind)
+        return _decimal(kind, bounds)
     if pa.types.is_timestamp(kind):
         return _moment(kind)
     return _PLAIN.get(kind)
@@ -164,8 +173,9 @@ def _integer(kind: pa.DataType) -> Convert:
     wanted = f"{name_of(kind)}, from {lowest} to {highest}"
 
     def convert(value: Any) -> int:
-        if isinstance(value, Number) and _INTEGER.fullmatch(value) and lowest <= int(value) <= highest:
-            return int(value)
+        form = _INTEGER.fullmatch(value) if isinstance(value, Number) else None
+        if form and lowest <= (number := int(f"{form[1]}{form[2] or 0}")) <= highest:
+            return number
         raise Misfit.of(value, wanted)
 
     return convert
@@ -189,19 +199,34 @@ def _floating(kind: pa.DataType) -> Convert:
     return convert
 
 
-def _decimal(kind: pa.DataType) -> Convert:
+def _decimal(kind: pa.DataType, bounds: Bounds) -> Convert:
     wanted, step = name_of(kind), Decimal(1).scaleb(-kind.scale)
-    beyond = Decimal(10) ** (kind.precision - kind.scale)
+    whole = kind.precision - kind.scale
 
     def convert(value: Any) -> Decimal:
-        if type(value) in (str, Number) and DECIMAL.fullmatch(value):
+        form = DECIMAL.fullmatch(value) if type(value) in (str, Number) else None
+        if form:
+            _require_within(form, bounds)
             number = Decimal(value)
-            exact = number.quantize(step, context=_EXACT)
-            if exact == number and abs(exact) < beyond:
-                return exact
+            if not number or number.adjusted() < whole:
+                exact = number.quantize(step, context=_EXACT)
+                if exact == number:
+                    return exact
         raise Misfit.of(value, wanted)
 
     return convert
+
+
+def _require_within(form: re.Match[str], bounds: Bounds) -> None:
+    """Raise Beyond for a number that DECIMAL takes, and that has too many digits or too large an exponent."""
+    digits = len(f"{form[1]}{form[2]}".lstrip("0"))
+    if digits > bounds.number_digits:
+        raise Beyond(bounds, "number_digits", f"{digits:,} digits")
+    exponent = (form[3] or "").lstrip("0") or "0"
+    if len(exponent) > 18:  # Python makes no int of thousands of digits
+        raise Beyond(bounds, "number_exponent", f"an exponent of {len(exponent):,} digits")
+    if int(exponent) > bounds.number_exponent:
+        raise Beyond(bounds, "number_exponent", f"an exponent of {int(exponent):,}")
 
 
 def _moment(kind: pa.DataType) -> Convert:
@@ -233,10 +258,10 @@ def micros_of(moment: dt.datetime) -> int:
     return (in_utc - _EPOCH) // dt.timedelta(microseconds=1)
 
 
-def _struct(kind: pa.DataType) -> Convert | None:
+def _struct(kind: pa.DataType, bounds: Bounds) -> Convert | None:
     if any(b"variant" in (field.metadata or {}) for field in kind):
         return None
-    fields = {field.name: converter(field.type) for field in kind}
+    fields = {field.name: converter(field.type, bounds) for field in kind}
     if None in fields.values():
         return None
     converters: dict[str, Any] = fields
@@ -258,8 +283,8 @@ def _struct(kind: pa.DataType) -> Convert | None:
     return convert
 
 
-def _list(kind: pa.DataType) -> Convert | None:
-    if (element := converter(kind.value_type)) is None:
+def _list(kind: pa.DataType, bounds: Bounds) -> Convert | None:
+    if (element := converter(kind.value_type, bounds)) is None:
         return None
 
     def convert(value: Any) -> list[Any]:
@@ -270,8 +295,8 @@ def _list(kind: pa.DataType) -> Convert | None:
     return convert
 
 
-def _map(kind: pa.DataType) -> Convert | None:
-    item = converter(kind.item_type)
+def _map(kind: pa.DataType, bounds: Bounds) -> Convert | None:
+    item = converter(kind.item_type, bounds)
     if item is None or kind.key_type != pa.string():
         return None
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.database import transaction
 from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
+from etl.common.record_bounds import Bounds
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.common.wording import first_few
@@ -217,7 +218,7 @@ class KafkaSource(Source):
             if source.max_offsets is not None:
                 options["maxOffsetsPerTrigger"] = str(source.max_offsets)
             frame = self.spark.readStream.format("kafka").options(**options).load()
-            rows = records(frame, source, self.fields[source.stream], holds_unknown=self.holds_unknown)
+            rows = self._records(frame, source)
             streams.setdefault(source.stream, []).append(rows)
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
@@ -227,13 +228,16 @@ class KafkaSource(Source):
             source = self.declared[number]
             for ranges in _loads(some):
                 reader = self.spark.read.format("kafka").options(**self.cluster.options, **ranges)
-                fields = self.fields[source.stream]
-                rows = records(reader.load(), source, fields, holds_unknown=self.holds_unknown)
+                rows = self._records(reader.load(), source)
                 frames[source.stream].append(rows)
         return {
             name: union(some) if some else none_of(self.spark, self.fields[name], RECORD)
             for name, some in frames.items()
         }
+
+    def _records(self, frame: DataFrame, source: Kafka) -> DataFrame:
+        fields = self.fields[source.stream]
+        return records(frame, source, fields, holds_unknown=self.holds_unknown, bounds=self.bounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +297,9 @@ def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> s
     )
 
 
-def records(frame: DataFrame, source: Kafka, schema: StructType, *, holds_unknown: bool) -> DataFrame:
+def records(
+    frame: DataFrame, source: Kafka, schema: StructType, *, holds_unknown: bool, bounds: Bounds
+) -> DataFrame:
     """Turn Spark's records of Kafka into rows.
 
     They have the schema's columns, those of `RECORD`, `_malformed`, `_detail` and `_source_path`.
@@ -315,7 +321,7 @@ def records(frame: DataFrame, source: Kafka, schema: StructType, *, holds_unknow
         line = F.col("value").alias(only_column(f"topics ({source.named})", schema))
         rows = lines.select(line, *none_malformed(), *columns)
     else:
-        rows = json_rows(lines, schema, holds_unknown=holds_unknown)
+        rows = json_rows(lines, schema, holds_unknown=holds_unknown, bounds=bounds)
     uri = F.format_string("kafka://%s/%d/%d", "_topic", "_partition", "_offset")
     return rows.withColumn(
         SOURCE_PATH, uri

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from etl.common.errors import InputsChanged, NeedsPerson, ServiceAway, SetupError
 from etl.common.paths import require_utf8
+from etl.common.record_bounds import Bounds
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, SOURCE_PATH
 from etl.ledger.inputs import LOOKUP_SOURCE, Input
 from etl.pipeline import Lookup, Pipeline
@@ -27,7 +28,7 @@ class SideInputsChanged(Exception):
 
 
 def read_lookup(
-    spark: SparkSession, pipeline: Pipeline, name: str, landing: str
+    spark: SparkSession, pipeline: Pipeline, name: str, landing: str, bounds: Bounds
 ) -> tuple[DataFrame, tuple[Input, ...]]:
     """Read a lookup as it is now; return its table and its files.
 
@@ -43,7 +44,7 @@ def read_lookup(
     if not before:
         listed_path(lookup, landing, where)  # which says so where not even the folder is there
         raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
-    rows, wrong = _rows(spark, lookup, fields, [one.uri for one in before])
+    rows, wrong = _rows(spark, lookup, fields, [one.uri for one in before], bounds)
     if changes := changed(before, version(lookup, landing)):
         raise ServiceAway(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
     if rows is None:
@@ -63,7 +64,7 @@ def read_lookup(
 
 
 def _rows(
-    spark: SparkSession, lookup: Lookup, fields: StructType, uris: Sequence[str]
+    spark: SparkSession, lookup: Lookup, fields: StructType, uris: Sequence[str], bounds: Bounds
 ) -> tuple[pa.Table | None, dict[str, str]]:
     """Read all of a lookup's files; None where some can't be read, or only as other values, with why by their URI.
 
@@ -76,7 +77,8 @@ def _rows(
     from etl.sources.unreadable import unreadable
 
     found = footers(uris if lookup.kind == "parquet" else (), fields)
-    read = partial(read_files, spark, lookup, fields, reading=Reading(named=False, read_as=found.read_as))
+    reading = Reading(named=False, read_as=found.read_as, bounds=bounds)
+    read = partial(read_files, spark, lookup, fields, reading=reading)
     wrong = {**found.misfits}
     try:
         if not wrong:
