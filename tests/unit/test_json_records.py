@@ -62,6 +62,8 @@ TAKEN: list[tuple[pa.DataType, str, Any]] = [
     (pa.float64(), "0.1", 0.1),
     (pa.float64(), "1e-400", 0.0),
     (pa.float64(), "9007199254740993", 9007199254740992.0),
+    (pa.float64(), f"0.{'1' * 2000}", 1 / 9),
+    (pa.float64(), "1e-100000", 0.0),
     (pa.float64(), '"NaN"', math.nan),
     (pa.float64(), "NaN", math.nan),
     (pa.float64(), "-Infinity", -math.inf),

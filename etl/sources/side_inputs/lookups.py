@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+LONGEST_SHOWN = 200  # characters of a malformed record in a message
+
+
 class SideInputsChanged(Exception):
     """A lookup is not as it was when the run read it."""
 
@@ -56,7 +59,8 @@ def read_lookup(
     bad = rows.filter(rows.column(MALFORMED_COLUMN).is_valid())
     if bad:
         text, detail = (bad.column(name)[0].as_py() for name in (MALFORMED_COLUMN, DETAIL))
-        seen = f"The {where} has {len(bad)} malformed records, such as {text!r}"
+        shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+        seen = f"The {where} has {len(bad)} malformed records, such as {shown!r}"
         raise SetupError(f"{seen}: {detail}" if detail else seen, remedy=f"correct {lookup.pattern}")
     _refuse_doubled(rows, lookup, where)
     held = spark.createDataFrame(rows.drop_columns([MALFORMED_COLUMN, DETAIL, SOURCE_PATH]), fields)
