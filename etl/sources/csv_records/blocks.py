@@ -17,7 +17,8 @@ from etl.sources.counts import Drift
 from etl.sources.csv_records.columns import Column, without_nulls
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout
-from etl.sources.json_records.blocks import BESIDE, flags, joined
+from etl.sources.json_records.blocks import BESIDE, joined
+from etl.sources.json_records.moments import flags
 from etl.sources.json_records.values import Members, Misfit, json_text
 
 

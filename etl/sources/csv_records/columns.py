@@ -15,15 +15,9 @@ import pyarrow.compute as pc
 
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.values import converter, date_pattern
-from etl.sources.json_records.blocks import flags, moments
+from etl.sources.json_records.moments import Flags, flags, is_moment, moments
 from etl.sources.json_records.values import Convert, Misfit
 
-# Of the years 2 to 9998, so that no offset leads out of those that a sink has; days that each month has.
-_YEAR = "(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])"
-_DAY = f"{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
-_LATE_DAY = f"{_YEAR}-(?:(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
-_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
-_OFFSET = "(?:Z|[-+](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
 _DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}  # of numbers that a type of so many bits has, whatever they are
 
 
@@ -40,16 +34,19 @@ class Column:
         kind = self.field.type
         if kind in (pa.string(), pa.binary()):
             return texts.cast(kind), {}
-        sure = pc.match_substring_regex(texts, self._sure) if self._sure else pc.equal(texts, "")
-        taken = pc.if_else(sure, texts, None)
-        values = moments(taken, kind) if pa.types.is_timestamp(kind) else taken.cast(kind)
-        odd = np.flatnonzero(flags(pc.invert(sure)))
-        if not len(odd):
+        values, odd = self._at_once(texts)
+        if odd is None or not odd.any():
             return values, {}
-        found, misfits = self._one_by_one(odd, texts)
-        mask = np.zeros(len(texts), np.bool_)
-        mask[odd] = True
-        return pc.replace_with_mask(values, pa.array(mask), pa.array(found, kind)), misfits
+        found, misfits = self._one_by_one(np.flatnonzero(odd), texts)
+        return pc.replace_with_mask(values, pa.array(odd), pa.array(found, kind)), misfits
+
+    def _at_once(self, texts: pa.Array) -> tuple[pa.Array, Flags | None]:
+        """Make values of texts by Arrow; tell of which it is not sure to make the same as `values`, and null."""
+        kind = self.field.type
+        if is_moment(kind) and not date_pattern(kind, self.dialect):
+            return moments(texts, kind)
+        sure = pc.match_substring_regex(texts, self._sure) if self._sure else pc.equal(texts, "")
+        return pc.if_else(sure, texts, None).cast(kind), flags(pc.invert(sure))
 
     def _one_by_one(self, numbers: np.ndarray, texts: pa.Array) -> tuple[list[object], dict[int, Misfit]]:
         found: list[object] = []
@@ -92,13 +89,8 @@ def _sure(kind: pa.DataType, dialect: Dialect) -> str | None:
         return f"-?[0-9]{{1,{_DIGITS[kind.bit_width]}}}"
     if pa.types.is_boolean(kind):
         return "(?i:true|false)"
-    if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-        if date_pattern(kind, dialect):
-            return None
-        day = f"(?:{_DAY}|{_LATE_DAY})"
-        if pa.types.is_date32(kind):
-            return day
-        return f"{day}[T ]{_CLOCK}" + (f"{_OFFSET}?" if kind.tz else "")
+    if is_moment(kind):
+        return None
     if dialect.decimal != ".":
         return None
     if pa.types.is_decimal128(kind):
