@@ -6,6 +6,7 @@ type has a pattern of texts that Arrow is sure to make the same value of; tests 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.sources.csv_records.dialect import Dialect
+from etl.sources.csv_records.forms import is_written_as_iso, iso, ungrouped
 from etl.sources.csv_records.values import converter, date_pattern
 from etl.sources.json_records.moments import Flags, flags, is_moment, moments
 from etl.sources.json_records.values import Convert, Misfit
@@ -35,18 +37,35 @@ class Column:
         if kind in (pa.string(), pa.binary()):
             return texts.cast(kind), {}
         values, odd = self._at_once(texts)
-        if odd is None or not odd.any():
+        if not odd.any():
             return values, {}
         found, misfits = self._one_by_one(np.flatnonzero(odd), texts)
         return pc.replace_with_mask(values, pa.array(odd), pa.array(found, kind)), misfits
 
-    def _at_once(self, texts: pa.Array) -> tuple[pa.Array, Flags | None]:
+    def _at_once(self, texts: pa.Array) -> tuple[pa.Array, Flags]:
         """Make values of texts by Arrow; tell of which it is not sure to make the same as `values`, and null."""
+        kind, dialect = self.field.type, self.dialect
+        if is_moment(kind):
+            values = self._moments(texts)
+        elif self._sure is None:
+            values = pa.nulls(len(texts), kind)
+        else:
+            numbers = texts
+            if dialect.thousands and not pa.types.is_boolean(kind):
+                numbers = ungrouped(texts, dialect.thousands, dialect.decimal)
+            numbers = pc.if_else(pc.match_substring_regex(numbers, self._sure), numbers, None)
+            if dialect.decimal != ".":
+                numbers = pc.replace_substring(numbers, dialect.decimal, ".")
+            values = numbers.cast(kind)
+        return values, flags(pc.and_(values.is_null(), texts.is_valid()))
+
+    def _moments(self, texts: pa.Array) -> pa.Array:
         kind = self.field.type
-        if is_moment(kind) and not date_pattern(kind, self.dialect):
-            return moments(texts, kind)
-        sure = pc.match_substring_regex(texts, self._sure) if self._sure else pc.equal(texts, "")
-        return pc.if_else(sure, texts, None).cast(kind), flags(pc.invert(sure))
+        if pattern := date_pattern(kind, self.dialect):
+            if not is_written_as_iso(kind, pattern):
+                return pa.nulls(len(texts), kind)
+            texts = iso(texts, pattern)
+        return moments(texts, kind)[0]
 
     def _one_by_one(self, numbers: np.ndarray, texts: pa.Array) -> tuple[list[object], dict[int, Misfit]]:
         found: list[object] = []
@@ -91,9 +110,8 @@ def _sure(kind: pa.DataType, dialect: Dialect) -> str | None:
         return "(?i:true|false)"
     if is_moment(kind):
         return None
-    if dialect.decimal != ".":
-        return None
+    point = re.escape(dialect.decimal)
     if pa.types.is_decimal128(kind):
         whole = kind.precision - kind.scale
-        return rf"-?[0-9]{{1,{whole}}}(?:\.[0-9]{{1,{kind.scale}}})?" if whole and kind.scale else None
-    return r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?"
+        return rf"-?[0-9]{{1,{whole}}}(?:{point}[0-9]{{1,{kind.scale}}})?" if whole and kind.scale else None
+    return rf"-?[0-9]{{1,15}}(?:{point}[0-9]{{1,15}})?"

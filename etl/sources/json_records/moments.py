@@ -62,14 +62,27 @@ def _sure(kind: pa.DataType) -> str:
 def _cast(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Flags | None]:
     """Cast texts, if Arrow takes not all then those of a usual length, or else those of a form that it takes for sure."""
     try:
-        return texts.cast(kind), None
+        return _alike(texts, kind), None
     except pa.ArrowInvalid:
         usual = _of_usual_length(texts)
     try:
-        return pc.if_else(usual, texts, None).cast(kind), flags(pc.invert(usual))
+        return _alike(pc.if_else(usual, texts, None), kind), flags(pc.invert(usual))
     except pa.ArrowInvalid:
         sure = pc.match_substring_regex(texts, _sure(kind))
     return _with_and_without_zone(pc.if_else(sure, texts, None), kind), flags(pc.invert(sure))
+
+
+def _alike(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast texts that all have a zone as the first one has, or none; raise ArrowInvalid where they are not alike.
+
+    Arrow makes a message of each text that has none where all should: that takes longer than to cast them.
+    """
+    first = pc.index(texts.is_valid(), True).as_py()
+    if pa.types.is_date32(kind) or kind.tz is None or first < 0:
+        return texts.cast(kind)
+    if pc.match_substring_regex(texts.slice(first, 1), _ZONED)[0].as_py():
+        return texts.cast(kind)
+    return texts.cast(pa.timestamp(kind.unit)).cast(kind)
 
 
 def _of_usual_length(texts: pa.Array) -> pa.Array:
