@@ -197,6 +197,10 @@ TEXTS = (
     "2026-01-02 03:04:05", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05+0130", "2026-01-02T03:04:05-18:30",
     "2026-01-02T03:04:05+23:59", "2026-01-02T03:04:05.1234567Z", "2026-01-02T24:00:00", "2026-01-02T03:04:60Z",
     "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00", "2026-01-02t03:04:05z", "\x00", "\x0b", "é", "\ud83d",
+    "1.234,5", "1.234", "12.34", "-1.234.567", "1.234.5678", "1,5", "31/01/2026", "1/2/2026", "30/02/2026", "29/02/2024",
+    "31/01/2026 10:20:30.123456789", "31/01/2026 24:00:00.000000000", "01/01/0001 00:00:00.0 +01:00",
+    "31/01/2026 10:20:30.5 +01:00", "31/01/2026 10:20:30.5 +24:00", "31/01/2026 10:20:30.5 Z", "2026-01-31", "2026",
+    '"a\\"b"', '"a\\\\"', "a\\", '"a||b"', "a||", "|", "\x1f", '"|"', '"\x1f"',
     "\ufeff", "\u2028", '"1"', '"2026-01-02"', '"tr""ue"', "NULL", "\\N", "-", "--1", "1-", "12 ", " 12",
 )  # fmt: skip
 
@@ -204,7 +208,13 @@ TEXTS = (
 @pytest.mark.parametrize("options", [{"sep": ";"}, {"sep": "\t", "nullValue": "NULL"}, {"sep": ";", "quote": "'"},
     {"sep": "||"}, {"sep": "||", "quote": ""}, {"sep": ";", "escape": "\\"}, {"sep": "\0"},
     {"sep": ";", "ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"},
-    {"sep": ";", "decimal": ",", "thousands": "."}])  # fmt: skip
+    {"sep": "||", "ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}, {"sep": "||", "quote": "'"},
+    {"sep": "||", "escape": "\\"},
+    {"sep": ";", "decimal": ",", "thousands": "."}, {"sep": ";", "decimal": ","}, {"sep": ";", "thousands": ","},
+    {"sep": ";", "dateFormat": "dd/MM/yyyy", "timestampFormat": "dd/MM/yyyy HH:mm:ss.S XXX",
+     "timestampNTZFormat": "dd/MM/yyyy HH:mm:ss.SSSSSSSSS"},
+    {"sep": ";", "dateFormat": "d/M/yyyy", "timestampFormat": "d/M/yyyy", "timestampNTZFormat": "yyyy-M-d"},
+    {"sep": ";", "dateFormat": "dd/MM/yyyy HH:mm:ss.SSSSSSSSS", "timestampFormat": "yyyy'-'MM-dd"}])  # fmt: skip
 def test_many_records_are_read_as_each_by_itself(options: dict[str, str]) -> None:
     dice = random.Random(str(options))
     dialect = Dialect.of(options)

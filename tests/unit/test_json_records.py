@@ -16,7 +16,7 @@ import pytest
 from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.wording import visible
 from etl.sources.counts import Drift
-from etl.sources.json_records.blocks import FEW, PIECE, JsonReader
+from etl.sources.json_records.blocks import FEW, PIECE, JsonReader, _Unfit
 from etl.sources.json_records.lines import _ARRAY
 from etl.sources.json_records.values import converter
 from tests.support.hostile_json import SCHEMA, hostile_records
@@ -286,6 +286,66 @@ def test_records_keep_their_order_wherever_the_odd_ones_are() -> None:
     assert [rows[n]["_malformed"] for n in held] == [odd[n] for n in held]
 
 
+USUAL = '{"v": %d, "s": "a", "d": 0.5, "t": "2026-01-02T03:04:05Z", "n": "2026-01-02T03:04:05", "day": "2026-01-02"}'
+
+
+@pytest.mark.parametrize(
+    ("seen", "instead"),
+    [
+        ('"v": %d', '"v": "%d"'),
+        ('"v": %d', '"v": %d.5'),
+        ('"v": %d', '"v": 30000000000%d'),
+        ('"v": %d', '"v" %d'),
+        ('"v": %d', '"v": %d, "d": 1'),
+        ('"d": 0.5', '"d": "low"'),
+        ('"d": 0.5', '"d": 1e400'),
+        ('"d": 0.5', '"d": NaN'),
+        ('"s": "a"', '"s": 5'),
+        ('"s": "a"', '"s": "\x01"'),
+        ('"s": "a"', '"s": "\udcff"'),
+        ('"t": "2026-01-02T03:04:05Z"', '"t": "01/02/2026"'),
+        ('"t": "2026-01-02T03:04:05Z"', '"t": "2026-02-30T03:04:05Z"'),
+        ('"t": "2026-01-02T03:04:05Z"', '"t": "0000-01-02T03:04:05Z"'),
+        ('"n": "2026-01-02T03:04:05"', '"n": "2026-01-02T03:04:05Z"'),
+        ('"day": "2026-01-02"', '"day": "2026-02-29"'),
+        ('"day": "2026-01-02"', '"day": 5'),
+        ("}", ""),
+        (USUAL, "ERROR %d"),
+    ],
+    ids=str,
+)
+def test_records_that_are_unlike_their_neighbours_are_read_apart_and_those_alone(
+    seen: str, instead: str
+) -> None:
+    kinds = {
+        "v": pa.int32(),
+        "s": pa.string(),
+        "d": pa.float64(),
+        "t": MOMENT,
+        "n": pa.timestamp("us"),
+        "day": pa.date32(),
+    }
+    reader = JsonReader(schema=pa.schema(kinds))
+    odd = np.arange(10 * PIECE) % 90 == 7
+    lines = [(USUAL.replace(seen, instead) if is_odd else USUAL) % n for n, is_odd in enumerate(odd.tolist())]
+    records = [line.encode("utf-8", "surrogateescape") for line in lines]
+    one_by_one = reader._one_by_one(records, Counter())
+    for _ in ("not met yet", "met before"):
+        rows, apart = reader._at_once(pa.array(records, pa.binary()), Counter())
+        assert apart.tolist() == odd.tolist()
+        assert_same(rows.filter(~apart).to_pylist(), one_by_one.filter(~odd).to_pylist())
+        assert_same(reader.read(pa.array(records, pa.binary())).to_pylist(), one_by_one.to_pylist())
+
+
+def taken_at_once(reader: JsonReader, record: bytes) -> pa.RecordBatch | None:
+    """Read a record by Arrow's parser alone; None where that does not take it."""
+    try:
+        rows, odd = reader._parsed(pa.array([record], pa.binary()), Counter())
+    except (_Unfit, pa.ArrowInvalid):
+        return None
+    return None if odd.any() else rows
+
+
 def compared(records: list[bytes], bounds: Bounds = DEFAULT) -> int:
     """Read records one by one, all at once, and each by Arrow's parser alone; return how many that one took."""
     reader = JsonReader(schema=SCHEMA, bounds=bounds)
@@ -302,9 +362,8 @@ def compared(records: list[bytes], bounds: Bounds = DEFAULT) -> int:
         [{"_detail": None, **row} for row in one_by_one.to_pylist()],
     )
     plain = np.flatnonzero(reader._plain(pa.array(records, pa.binary())))
-    tried = ((n, reader._parsed(pa.array([records[n]], pa.binary()), Counter())) for n in plain)
-    parsed = [(n, found) for n, found in tried if isinstance(found, pa.Table)]
-    taken = pa.concat_tables(found for _, found in parsed)
+    parsed = [(n, found) for n in plain if (found := taken_at_once(reader, records[n]))]
+    taken = pa.Table.from_batches(found for _, found in parsed)
     assert_same(taken.to_pylist(), one_by_one.take([n for n, _ in parsed]).to_pylist())
     return len(parsed)
 

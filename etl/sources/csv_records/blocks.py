@@ -18,7 +18,8 @@ from etl.sources.counts import Drift
 from etl.sources.csv_records.columns import Column, without_nulls
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout
-from etl.sources.json_records.blocks import BESIDE, flags, joined
+from etl.sources.json_records.blocks import BESIDE, joined
+from etl.sources.json_records.moments import flags
 from etl.sources.json_records.values import Beyond, Members, Misfit, json_text
 
 
@@ -135,25 +136,30 @@ class CsvReader:
         self, texts: pa.Array, layout: Layout, wanted: Sequence[int], misfits: dict[int, Misfit]
     ) -> Iterator[pa.Array]:
         """Part records; yield the values at each of the `wanted` positions, and add to `misfits` what can't be parted."""
-        plain = self._plain(texts, layout.width)
-        numbers = np.arange(len(texts))
-        parsed = self._parse(texts.take(pa.array(numbers[plain])), layout.width, wanted)
+        signed = self._with_one_sign(texts)
+        plain = self._plain(signed, layout.width)
         if plain.all():
-            return iter(parsed)
-        rows: list[list[str | None]] = []
-        left = numbers[~plain]
+            return iter(self._parse(signed, layout.width, wanted))
+        nothing = self.dialect.of_one_sign.sep * (layout.width - 1)
+        parsed = [pa.nulls(len(texts), pa.string()) for _ in wanted]
+        if plain.any():
+            parsed = self._parse(pc.if_else(pa.array(plain), signed, nothing), layout.width, wanted)
+        rows, good = [], np.zeros(len(texts), np.bool_)
+        left = np.flatnonzero(~plain)
         for number, text in zip(left.tolist(), texts.take(pa.array(left)).to_pylist(), strict=True):
-            values: list[str] | None = None
-            if text is not None:
-                try:
-                    values = self._split(text, layout)
-                except Misfit as misfit:
-                    misfits[number] = misfit
-            rows.append([None if values is None else values[position] for position in wanted])
-        order = pa.array(np.argsort(np.concatenate([numbers[plain], left]), kind="stable"))
+            try:
+                values = None if text is None else self._split(text, layout)
+            except Misfit as misfit:
+                misfits[number] = misfit
+                continue
+            if values is not None:
+                rows.append([values[position] for position in wanted])
+                good[number] = True
+        if not rows:
+            return iter(parsed)
         return (
-            pa.concat_arrays([fast, pa.array([row[at] for row in rows], pa.string())]).take(order)
-            for at, fast in enumerate(parsed)
+            pc.replace_with_mask(column, pa.array(good), pa.array([row[at] for row in rows], pa.string()))
+            for at, column in enumerate(parsed)
         )
 
     def _split(self, text: str, layout: Layout) -> list[str]:
@@ -165,32 +171,44 @@ class CsvReader:
             raise Misfit(f"found {len(values):,}{of} {layout.width:,}" + (" fields" if of == " of" else ""))
         return values
 
+    def _with_one_sign(self, texts: pa.Array) -> pa.Array:
+        """Put one character for a separator of several, within quotes too; null where a record has it already."""
+        sep = self.dialect.of_one_sign.sep
+        if sep == self.dialect.sep:
+            return texts
+        free = pc.invert(pc.match_substring(texts, sep))
+        return pc.if_else(free, pc.replace_substring(texts, self.dialect.sep, sep), None)
+
     def _plain(self, texts: pa.Array, width: int) -> np.ndarray:
         """Tell which records Arrow's parser parts into so many values, as `Dialect.split` does."""
-        if not self.dialect.is_plain or width > self.bounds.record_fields:
+        dialect = self.dialect.of_one_sign
+        if not dialect.is_plain or width > self.bounds.record_fields:
             return np.zeros(len(texts), np.bool_)
-        bare, fits = texts, pc.invert(pc.starts_with(texts, "\ufeff"))  # which it takes off the first
-        if self.dialect.line_sep:  # not the line break that it ends records at
+        fits = pc.invert(pc.starts_with(texts, "\ufeff"))  # which it takes off the first
+        if dialect.line_sep:  # not the line break that it ends records at
             fits = pc.and_not(fits, pc.match_substring_regex(texts, r"[\r\n]"))
-        if self.dialect.quote and pc.any(quoted := pc.match_substring(texts, self.dialect.quote)).as_py():
-            bare = pc.replace_substring_regex(texts, self.dialect.in_quotes, "")
-            plain = pc.match_substring_regex(texts, self.dialect.plainly_quoted)
-            fits = pc.and_(fits, pc.or_(pc.invert(quoted), plain))
-        fits = pc.and_(fits, pc.equal(pc.count_substring(bare, self.dialect.sep), width - 1))
-        return flags(fits)
+        plain = flags(pc.and_(fits, pc.equal(pc.count_substring(texts, dialect.sep), width - 1)))
+        if dialect.quote and (quoted := flags(pc.match_substring(texts, dialect.quote))).any():
+            some = texts.filter(pa.array(quoted))
+            bare = pc.replace_substring_regex(some, dialect.in_quotes, "")
+            counted = pc.equal(pc.count_substring(bare, dialect.sep), width - 1)
+            written = pc.and_(pc.match_substring_regex(some, dialect.plainly_quoted), counted)
+            plain[quoted] = flags(pc.and_(fits.filter(pa.array(quoted)), written))
+        return plain
 
     def _parse(self, texts: pa.Array, width: int, wanted: Sequence[int]) -> list[pa.Array]:
         if not len(texts):
             return [pa.array([], pa.string()) for _ in wanted]
+        dialect = self.dialect.of_one_sign
         text = joined(texts)
         names = [str(position) for position in range(width)]
         found = pcsv.read_csv(
             pa.BufferReader(text),
             pcsv.ReadOptions(use_threads=False, block_size=text.size + 1, column_names=names),
             pcsv.ParseOptions(
-                delimiter=self.dialect.sep,
-                quote_char=self.dialect.quote or False,
-                newlines_in_values=self.dialect.multiline,
+                delimiter=dialect.sep,
+                quote_char=dialect.quote or False,
+                newlines_in_values=dialect.multiline,
                 ignore_empty_lines=False,
             ),
             pcsv.ConvertOptions(
@@ -200,7 +218,10 @@ class CsvReader:
             ),
         )
         assert found.num_rows == len(texts), "each record is one row"
-        return [column.combine_chunks() for column in found.columns]
+        columns = [column.combine_chunks() for column in found.columns]
+        if dialect.sep == self.dialect.sep:
+            return columns
+        return [pc.replace_substring(column, dialect.sep, self.dialect.sep) for column in columns]
 
 
 def _as_utf8(records: pa.Array) -> pa.Array | None:

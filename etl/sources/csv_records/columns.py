@@ -6,6 +6,7 @@ type has a pattern of texts that Arrow is sure to make the same value of; tests 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,16 +16,11 @@ import pyarrow.compute as pc
 
 from etl.common.record_bounds import DEFAULT, Bounds
 from etl.sources.csv_records.dialect import Dialect
+from etl.sources.csv_records.forms import is_written_as_iso, iso, ungrouped
 from etl.sources.csv_records.values import converter, date_pattern
-from etl.sources.json_records.blocks import flags, moments
+from etl.sources.json_records.moments import Flags, flags, is_moment, moments
 from etl.sources.json_records.values import Convert, Misfit
 
-# Of the years 2 to 9998, so that no offset leads out of those that a sink has; days that each month has.
-_YEAR = "(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])"
-_DAY = f"{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
-_LATE_DAY = f"{_YEAR}-(?:(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
-_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?"
-_OFFSET = "(?:Z|[-+](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
 _DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}  # of numbers that a type of so many bits has, whatever they are
 
 
@@ -42,16 +38,36 @@ class Column:
         kind = self.field.type
         if kind in (pa.string(), pa.binary()):
             return texts.cast(kind), {}
-        sure = pc.match_substring_regex(texts, self._sure) if self._sure else pc.equal(texts, "")
-        taken = pc.if_else(sure, texts, None)
-        values = moments(taken, kind) if pa.types.is_timestamp(kind) else taken.cast(kind)
-        odd = np.flatnonzero(flags(pc.invert(sure)))
-        if not len(odd):
+        values, odd = self._at_once(texts)
+        if not odd.any():
             return values, {}
-        found, misfits = self._one_by_one(odd, texts)
-        mask = np.zeros(len(texts), np.bool_)
-        mask[odd] = True
-        return pc.replace_with_mask(values, pa.array(mask), pa.array(found, kind)), misfits
+        found, misfits = self._one_by_one(np.flatnonzero(odd), texts)
+        return pc.replace_with_mask(values, pa.array(odd), pa.array(found, kind)), misfits
+
+    def _at_once(self, texts: pa.Array) -> tuple[pa.Array, Flags]:
+        """Make values of texts by Arrow; tell of which it is not sure to make the same as `values`, and null."""
+        kind, dialect = self.field.type, self.dialect
+        if is_moment(kind):
+            values = self._moments(texts)
+        elif self._sure is None:
+            values = pa.nulls(len(texts), kind)
+        else:
+            numbers = texts
+            if dialect.thousands and not pa.types.is_boolean(kind):
+                numbers = ungrouped(texts, dialect.thousands, dialect.decimal)
+            numbers = pc.if_else(pc.match_substring_regex(numbers, self._sure), numbers, None)
+            if dialect.decimal != ".":
+                numbers = pc.replace_substring(numbers, dialect.decimal, ".")
+            values = numbers.cast(kind)
+        return values, flags(pc.and_(values.is_null(), texts.is_valid()))
+
+    def _moments(self, texts: pa.Array) -> pa.Array:
+        kind = self.field.type
+        if pattern := date_pattern(kind, self.dialect):
+            if not is_written_as_iso(kind, pattern):
+                return pa.nulls(len(texts), kind)
+            texts = iso(texts, pattern)
+        return moments(texts, kind)[0]
 
     def _one_by_one(self, numbers: np.ndarray, texts: pa.Array) -> tuple[list[object], dict[int, Misfit]]:
         found: list[object] = []
@@ -94,16 +110,10 @@ def _sure(kind: pa.DataType, dialect: Dialect) -> str | None:
         return f"-?[0-9]{{1,{_DIGITS[kind.bit_width]}}}"
     if pa.types.is_boolean(kind):
         return "(?i:true|false)"
-    if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
-        if date_pattern(kind, dialect):
-            return None
-        day = f"(?:{_DAY}|{_LATE_DAY})"
-        if pa.types.is_date32(kind):
-            return day
-        return f"{day}[T ]{_CLOCK}" + (f"{_OFFSET}?" if kind.tz else "")
-    if dialect.decimal != ".":
+    if is_moment(kind):
         return None
+    point = re.escape(dialect.decimal)
     if pa.types.is_decimal128(kind):
         whole = kind.precision - kind.scale
-        return rf"-?[0-9]{{1,{whole}}}(?:\.[0-9]{{1,{kind.scale}}})?" if whole and kind.scale else None
-    return r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?"
+        return rf"-?[0-9]{{1,{whole}}}(?:{point}[0-9]{{1,{kind.scale}}})?" if whole and kind.scale else None
+    return rf"-?[0-9]{{1,15}}(?:{point}[0-9]{{1,15}})?"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from etl.sources.json_records.values import Misfit
 
+STAND_IN = "\x1f"  # for a separator of several characters, in records that do not have it
 _BOM = "\ufeff"
 _BLANKS = f" \t\r\n{_BOM}"
 _SPACES = " \t\v\f\r\n"  # that are taken off around values where the dialect says so
@@ -64,13 +65,21 @@ class Dialect:
     @property
     def is_plain(self) -> bool:
         """Tell whether Arrow's parser knows such records."""
-        signs = self.sep + self.quote
-        return len(self.sep) == 1 and self.escape == self.quote and signs.isascii() and "\0" not in signs
+        signs = self.sep + self.quote + self.escape
+        return len(self.sep) == 1 and signs.isascii() and "\0" not in signs
+
+    @cached_property
+    def of_one_sign(self) -> Dialect:
+        """Return the dialect with STAND_IN between values, where several characters are."""
+        alone = len(self.sep) == 1 or STAND_IN in self.quote + self.escape
+        return self if alone else replace(self, sep=STAND_IN)
 
     @cached_property
     def in_quotes(self) -> str:
         """Return the pattern of a value in quotes, for RE2; of a plain dialect."""
-        quote = _escaped(self.quote)
+        quote, escape = _escaped(self.quote), _escaped(self.escape)
+        if escape != quote:  # one within quotes is not plain
+            return f"{quote}[^{quote}{escape}]*{quote}"
         return f"{quote}[^{quote}]*(?:{quote}{quote}[^{quote}]*)*{quote}"
 
     @cached_property

@@ -7,17 +7,15 @@ that they are good, or of one that is not: so records are parted until those tha
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -26,9 +24,9 @@ from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, UNKNOWN
 from etl.sources.counts import Drift
 from etl.sources.json_records.lines import members_of
+from etl.sources.json_records.moments import Flags, beyond_years, flags, is_moment, moments
+from etl.sources.json_records.odd import Met, not_utf8
 from etl.sources.json_records.values import Convert, Members, Misfit, converter, text_of
-
-Numbers = npt.NDArray[np.int64]  # of records, within one batch
 
 FEW = 32  # records that are not worth a call of Arrow's parser
 PIECE = 256  # records that are tried together once some of many are not taken
@@ -39,22 +37,6 @@ BESIDE = pa.schema({MALFORMED_COLUMN: pa.string(), DETAIL: pa.string()})  # colu
 _ROW = re.compile(r" in row (\d+)$")
 _CONSTANT = "NaN|Inf"
 _LONG_EXPONENT = "[eE][-+]?[0-9]{3}"
-_ZONE = r"(?:Z|[-+][0-9]{2}(?::?[0-9]{2})?)"
-_CLOCK = r"[0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)?"
-_ZONED = rf"[T ]{_CLOCK}{_ZONE}\z"  # the end of a day alone looks like an offset
-_MOMENT = rf"\A[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ]{_CLOCK}{_ZONE}?)?\z"
-# What a value begins with, by its type, if it is not null: within brackets of a pattern.
-_BEGINS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_signed_integer, "-0-9"),
-    (pa.types.is_floating, "-0-9NI"),
-    (pa.types.is_decimal128, '-0-9"'),
-    (pa.types.is_boolean, "tf"),
-    (pa.types.is_struct, "{"),
-    (pa.types.is_list, r"\["),
-    (pa.types.is_string, '"'),
-    (pa.types.is_timestamp, '"'),
-    (pa.types.is_date32, '"'),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +56,11 @@ class JsonReader:
         A null is a row of nulls, and not malformed.
         """
         drift = Drift()
-        parts = list(self._parts(records, drift.unknown)) or [(np.arange(0), self._rows.empty_table())]
-        numbers = np.concatenate([some for some, _ in parts])
-        rows = pa.concat_tables(part for _, part in parts)
-        if (np.diff(numbers) != 1).any():
-            rows = rows.take(pa.array(np.argsort(numbers)))
-        columns = [column.combine_chunks() for column in rows.columns]
-        return drift.noted(pa.RecordBatch.from_arrays(columns, schema=self._rows))
+        rows, apart = self._at_once(records, drift.unknown)
+        if apart.any():
+            others = self._one_by_one(records.filter(pa.array(apart)).to_pylist(), drift.unknown)
+            rows = _put(others, rows, apart)
+        return drift.noted(rows)
 
     @cached_property
     def _declared(self) -> pa.Schema:
@@ -108,33 +88,77 @@ class JsonReader:
         )
 
     @cached_property
-    def _odd(self) -> str:
-        """Return the pattern of records that probably have a member of another type."""
-        return "|".join(_odd_members(pa.struct(self._declared)))
+    def _met(self) -> Met:
+        return Met(self._declared)
 
-    def _parts(self, records: pa.Array, unknown: Counter[str]) -> Iterator[tuple[Numbers, pa.Table]]:
-        """Read all records, some at a time: their numbers, and their rows; count in `unknown` what is not declared."""
-        every = np.arange(len(records))
-        plain = self._plain(records)
-        left = [every[~plain]]
-        todo, taken, partings = [every[plain]], 0, 0
+    def _at_once(self, records: pa.Array, unknown: Counter[str]) -> tuple[pa.RecordBatch, Flags]:
+        """Read records by Arrow's parser; tell which it does not take, whose rows are of nulls.
+
+        Counts in `unknown` what is not declared.
+        """
+        apart = ~self._plain(records) | self._met.among(records)
+        finders = [not_utf8, self._named]
+        while len(records) - np.count_nonzero(apart) >= FEW:
+            blank = pc.if_else(pa.array(apart), b"{}", records) if apart.any() else records
+            try:
+                rows, odd = self._parsed(blank, unknown)
+                return rows, apart | odd
+            except _Unfit as unfit:
+                apart = apart | unfit.rows
+            except pa.ArrowInvalid as error:
+                if self._met.by(str(error)):
+                    apart = apart | self._met.among(blank)
+                elif len(records) > PIECE and finders:
+                    apart = apart | finders.pop(0)(blank)
+                else:
+                    return self._in_parts(records, apart, unknown)
+        return self._nothing(len(records)), np.ones(len(records), np.bool_)
+
+    def _named(self, records: pa.Array) -> Flags:
+        """Tell which records Arrow's parser names when it does not take them; of some it names the first."""
+        assert self._read_as is not None
+        odd, at = np.zeros(len(records), np.bool_), 0
+        while at < len(records):
+            some = records.slice(at, 2 * PIECE)
+            try:
+                _parse(some, self._read_as, self.bounds, lenient=self._lenient)
+                at += len(some)
+            except _Unfit as unfit:
+                odd[at : at + len(some)] |= unfit.rows
+                at += len(some)
+            except pa.ArrowInvalid as error:
+                if (row := _row(str(error), len(some))) is None:
+                    break
+                odd[at + row] = True
+                at += row + 1
+        return odd
+
+    def _in_parts(
+        self, records: pa.Array, apart: Flags, unknown: Counter[str]
+    ) -> tuple[pa.RecordBatch, Flags]:
+        """Read records as `_at_once` does, but a few at a time, and fewer where some of them are not taken."""
+        left = np.flatnonzero(~apart)
+        todo = [left[at : at + PIECE] for at in range(0, len(left), PIECE)]
+        found, where = [self._nothing(0)], np.full(len(records), -1)
+        taken = partings = 0
         while todo:
             some = todo.pop()
             if len(some) < FEW or partings > PARTINGS + taken // WORTH:
-                left.append(some)
                 continue
-            parsed = self._parsed(records.take(pa.array(some)), unknown)
-            if isinstance(parsed, pa.Table):
-                taken += len(some)
-                yield some, parsed
+            part = records.take(pa.array(some))
+            try:
+                rows, odd = self._parsed(part, unknown)
+            except (_Unfit, pa.ArrowInvalid) as error:
+                partings += 1
+                todo += [some[one] for one in reversed(_parting(error, len(some)))]
                 continue
-            partings += 1
-            todo += [some[part] for part in reversed(parsed.parts)]
-            left.append(some[parsed.apart])
-        if len(rest := np.concatenate(left)):
-            yield rest, self._one_by_one(records.take(pa.array(rest)).to_pylist(), unknown)
+            where[some[~odd]] = np.flatnonzero(~odd) + taken
+            taken += len(some)
+            found.append(rows)
+        missing = where < 0
+        return pa.concat_batches(found).take(pa.array(where, mask=missing)), missing
 
-    def _plain(self, records: pa.Array) -> npt.NDArray[np.bool_]:
+    def _plain(self, records: pa.Array) -> Flags:
         """Tell which records may be given to Arrow's parser: those that begin and end as an object does.
 
         It dies of a decimal with an exponent of minus a thousand millions (Arrow 26).
@@ -146,7 +170,7 @@ class JsonReader:
             plain = pc.and_not(plain, pc.match_substring_regex(records, _LONG_EXPONENT))
         return flags(plain) & self._within(records)
 
-    def _within(self, records: pa.Array) -> npt.NDArray[np.bool_]:
+    def _within(self, records: pa.Array) -> Flags:
         """Tell which records are sure to be within the bounds of bytes and of fields."""
         lengths = pc.binary_length(records).fill_null(0)
         within, longest = pc.less_equal(lengths, self.bounds.record_bytes), pc.max(lengths).as_py() or 0
@@ -154,51 +178,65 @@ class JsonReader:
             within = pc.and_(within, pc.less_equal(_most_fields(records), self.bounds.record_fields))
         return flags(within)
 
-    def _parsed(self, records: pa.Array, unknown: Counter[str]) -> pa.Table | _Parting:
-        """Read records by Arrow's parser; where it takes not all of them, tell how to part them."""
-        assert self._read_as is not None
-        try:
-            records.cast(pa.string())  # which it does not look at
-            lenient = not (self._keeps_unknown or self.holds_unknown)
-            found, beyond = _parse(records, self._read_as, self.bounds, lenient=lenient)
-            columns = [_cast(found[field.name].combine_chunks(), field.type) for field in self._declared]
-            for column in columns:
-                _require_exact(column)
-        except _Unfit as unfit:
-            return _Parting.without(unfit.rows)
-        except pa.ArrowInvalid as error:
-            if (
-                len(records) > PIECE
-                and self._odd
-                and (odd := flags(pc.match_substring_regex(records, self._odd))).any()
-            ):
-                return _Parting.without(odd)
-            return _Parting.by(str(error), len(records))
-        unknown.update(beyond)
-        others = self._rows.types[len(columns) :]
-        return pa.table([*columns, *(pa.nulls(len(records), kind) for kind in others)], schema=self._rows)
+    @cached_property
+    def _lenient(self) -> bool:
+        return not (self._keeps_unknown or self.holds_unknown)
 
-    def _one_by_one(self, records: Sequence[bytes | None], unknown: Counter[str]) -> pa.Table:
+    def _parsed(self, records: pa.Array, unknown: Counter[str]) -> tuple[pa.RecordBatch, Flags]:
+        """Read records by Arrow's parser; tell which it did not take, whose rows are of nulls.
+
+        Raises ArrowInvalid where it does not know which, or _Unfit where it is to be given the others alone.
+        """
+        assert self._read_as is not None
+        records.cast(pa.string())  # which it does not look at
+        parsed, has_more = _parse(records, self._read_as, self.bounds, lenient=self._lenient)
+        odd = np.zeros(len(records), np.bool_)
+        columns = []
+        for one in self._declared:
+            column, unfit = _exact(parsed[one.name].combine_chunks(), one.type)
+            columns.append(column)
+            odd = odd if unfit is None else odd | unfit
+        if odd.any():
+            columns = [pc.if_else(pa.array(odd), None, column) for column in columns]
+        if has_more:
+            unknown.update(_beyond(records.filter(pa.array(~odd)), self._read_as, self.bounds))
+        others = self._rows.types[len(columns) :]
+        columns += [pa.nulls(len(records), kind) for kind in others]
+        return pa.RecordBatch.from_arrays(columns, schema=self._rows), odd
+
+    def _one_by_one(self, records: Sequence[bytes | None], unknown: Counter[str]) -> pa.RecordBatch:
         rows: list[dict[str, Any]] = []
         for record in records:
             try:
                 rows.append({} if record is None else self._row(members_of(record, self.bounds), unknown))
             except Misfit as misfit:
                 rows.append({MALFORMED_COLUMN: self.bounds.text(record or b""), DETAIL: str(misfit)})
-        arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in self._rows]
-        return pa.table(arrays, schema=self._rows)
+        some = {name for row in rows for name in row}
+        arrays = [
+            pa.array([row.get(one.name) for row in rows], one.type)
+            if one.name in some
+            else pa.nulls(len(rows), one.type)
+            for one in self._rows
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._rows)
 
     def _row(self, members: Members, unknown: Counter[str]) -> dict[str, Any]:
         """Convert the members of a record; raise Misfit where it is malformed."""
-        beyond = Members((name, value) for name, value in members if name not in self._names)
+        beyond = Members([one for one in members if one[0] not in self._names])
         with_value = [name for name, value in beyond if value is not None]
         if with_value and self.holds_unknown:
             raise Misfit('not in the schema, and unknown is "hold"', with_value[0])
         row: dict[str, Any] = self._convert(members)
         if beyond and self._keeps_unknown:
             row[UNKNOWN] = text_of(beyond)
-        unknown.update(set(with_value))
+        if with_value:
+            unknown.update(set(with_value))
         return row
+
+    def _nothing(self, count: int) -> pa.RecordBatch:
+        """Return so many rows of nulls."""
+        nulls = [pa.nulls(count, kind) for kind in self._rows.types]
+        return pa.RecordBatch.from_arrays(nulls, schema=self._rows)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -209,29 +247,6 @@ class JsonReader:
         return pa.schema([*self.schema, *BESIDE])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Parting:
-    """How to part records: those to try again, some at a time, and those to read one by one."""
-
-    parts: Sequence[Any]
-    apart: Any
-
-    @classmethod
-    def by(cls, message: str, count: int) -> _Parting:
-        """Part many records into pieces, few at the one that Arrow's message names, or else in the middle."""
-        named = _ROW.search(message)
-        row = int(named[1]) if named else count
-        if count > PIECE:
-            return cls(parts=[slice(at, at + PIECE) for at in range(0, count, PIECE)], apart=slice(0))
-        if row < count:
-            return cls(parts=[slice(row), slice(row + 1, None)], apart=slice(row, row + 1))
-        return cls(parts=[slice(count // 2), slice(count // 2, None)], apart=slice(0))
-
-    @classmethod
-    def without(cls, rows: npt.NDArray[np.bool_]) -> _Parting:
-        return cls(parts=(~rows,), apart=rows)
-
-
 class _Unfit(Exception):
     """Some values are not what is declared."""
 
@@ -240,23 +255,31 @@ class _Unfit(Exception):
         self.rows = flags(rows)
 
 
-def _odd_members(kind: pa.DataType, name: str = "") -> Iterator[str]:
-    """Yield patterns of members that are not of their type, as their first characters tell."""
-    begins = next((begin for is_one, begin in _BEGINS if is_one(kind)), None)
-    if begins and name.isidentifier():
-        odd = rf"[^\s{begins}n]"
-        if pa.types.is_signed_integer(kind):
-            digits = len(str(2 ** (kind.bit_width - 1)))
-            odd += rf"|-?[0-9]+[.eE]|-?[0-9]{{{digits},}}"
-        yield rf'"{name}"\s*:\s*(?:{odd})'
-    for inner in kind if pa.types.is_struct(kind) else ():
-        yield from _odd_members(inner.type, inner.name)
+def _row(message: str, count: int) -> int | None:
+    """Return which of so many records a message of Arrow names; None: it names none."""
+    named = _ROW.search(message)
+    return int(named[1]) if named and int(named[1]) < count else None
 
 
-def flags(mask: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return a mask for numpy, null being false."""
-    flags: npt.NDArray[np.bool_] = mask.fill_null(False).to_numpy(zero_copy_only=False)
-    return flags
+def _parting(error: _Unfit | pa.ArrowInvalid, count: int) -> list[Any]:
+    """Part records that were not taken: without those that are known, at the one that is named, or in the middle."""
+    if isinstance(error, _Unfit):
+        return [~error.rows]
+    if (row := _row(str(error), count)) is not None:
+        return [slice(row), slice(row + 1, None)]
+    return [slice(count // 2), slice(count // 2, None)]
+
+
+def _put(some: pa.RecordBatch, rows: pa.RecordBatch, where: Flags) -> pa.RecordBatch:
+    """Put rows in the place of others, which are of nulls."""
+    at = np.arange(len(rows))
+    at[where] = len(rows) + np.arange(len(some))
+    taken = pa.array(at)
+    columns = [
+        nulls if theirs.null_count == len(theirs) else pa.concat_arrays([nulls, theirs]).take(taken)
+        for nulls, theirs in zip(rows.columns, some.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _has_decimals(kind: pa.DataType) -> bool:
@@ -283,28 +306,22 @@ def _brackets(records: pa.Array) -> pa.Array:
     return pc.add(pc.count_substring(records, b"{"), pc.count_substring(records, b"["))
 
 
-def _parse(
-    records: pa.Array, schema: pa.Schema, bounds: Bounds, *, lenient: bool
-) -> tuple[pa.Table, Counter[str]]:
+def _parse(records: pa.Array, schema: pa.Schema, bounds: Bounds, *, lenient: bool) -> tuple[pa.Table, bool]:
     """Parse records that each look whole; raise ArrowInvalid unless each is one object.
 
-    Where `lenient` they may have members beyond the schema, which are counted by name.
+    Where `lenient` they may have members beyond the schema, and it is told whether some have.
 
     Where the lines of several would be one object, a line break would be within a text, or none would be between two
     members: neither is JSON. So as many objects as records are one a record.
     """
     text = joined(records)
     try:
-        return _table(text, len(records), schema, "error"), Counter()
+        return _table(text, len(records), schema, "error"), False
     except pa.ArrowInvalid as error:
         if not lenient or "unexpected field" not in str(error):
             raise
     _require_usual(records, bounds)
-    found = _table(text, len(records), schema, "ignore")
-    unknown = Counter[str]()
-    for some in _pieces(records):
-        unknown.update(_beyond(some, schema, bounds))
-    return found, unknown
+    return _table(text, len(records), schema, "ignore"), True
 
 
 def _pieces(records: pa.Array) -> Iterator[pa.Array]:
@@ -332,6 +349,13 @@ def _table(text: pa.Buffer, count: int, schema: pa.Schema, unexpected: str) -> p
 
 def _beyond(records: pa.Array, schema: pa.Schema, bounds: Bounds) -> Counter[str]:
     """Count the records with a value, by each member that the schema does not name."""
+    unknown = Counter[str]()
+    for some in _pieces(records):
+        unknown.update(_beyond_of_few(some, schema, bounds))
+    return unknown
+
+
+def _beyond_of_few(records: pa.Array, schema: pa.Schema, bounds: Bounds) -> Counter[str]:
     if len(records) < FEW:
         return _beyond_one_by_one(records, schema, bounds)
     try:
@@ -365,7 +389,7 @@ def _require_usual(records: pa.Array, bounds: Bounds) -> None:
 
 def _read_as(kind: pa.DataType) -> pa.DataType | None:
     """Return what Arrow's parser is to read for a type, moments as texts; None where it can't, or reads otherwise."""
-    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+    if is_moment(kind):
         return pa.string()
     if pa.types.is_list(kind):
         element = _read_as(kind.value_type)
@@ -377,52 +401,29 @@ def _read_as(kind: pa.DataType) -> pa.DataType | None:
     return kind if number or kind in (pa.string(), pa.bool_()) else None
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Make moments of texts. Raises ArrowInvalid, or _Unfit where it is known which rows have none."""
-    if column.type == kind:
-        return column
-    try:
-        return column.cast(kind)
-    except pa.ArrowInvalid:
-        if not pa.types.is_timestamp(kind):
-            raise
-    unfit = pc.invert(pc.match_substring_regex(column, _MOMENT))
-    if unfit.true_count:
-        raise _Unfit(unfit)
-    return moments(column, kind)
+def _exact(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Flags | None]:
+    """Make the type of what was parsed; tell which values are none, or raise ArrowInvalid where they are within others.
 
-
-def moments(texts: pa.Array, kind: pa.TimestampType) -> pa.Array:
-    """Make moments of texts that each are one; those without a zone are in UTC."""
-    if kind.tz is None:
-        return texts.cast(kind)
-    zoned = pc.match_substring_regex(texts, _ZONED)  # Arrow wants a zone in all texts, or in none
-    in_utc = pc.if_else(zoned, None, texts).cast(pa.timestamp(kind.unit)).cast(kind)
-    return pc.coalesce(pc.if_else(zoned, texts, None).cast(kind), in_utc)
-
-
-def _require_exact(column: pa.Array) -> None:
-    """Raise _Unfit, or ArrowInvalid, where Arrow's parser has taken what the contract does not.
-
-    It makes a number that is too large infinite, takes `-NaN` and `Inf`, knows a year 0 and in UTC a year 10000, and of a
-    decimal it looks at the digits that are written, not at those that the type's scale adds.
+    Arrow's parser makes a number that is too large infinite, takes `-NaN` and `Inf`, and of a decimal it looks at the
+    digits that are written, not at those that the type's scale adds.
     """
+    if is_moment(kind):
+        return moments(column, kind)
+    if column.type != kind:
+        column = column.cast(kind)
     for leaf in _leaves(column):
+        odd = None
         if pa.types.is_decimal128(leaf.type):
             leaf.validate(full=True)
         elif pa.types.is_floating(leaf.type):
-            _require_none(pc.invert(pc.is_finite(leaf)), alone=leaf is column)
-        elif pa.types.is_timestamp(leaf.type) or pa.types.is_date32(leaf.type):
-            year = pc.year(leaf)
-            _require_none(
-                pc.or_(pc.less(year, dt.MINYEAR), pc.greater(year, dt.MAXYEAR)), alone=leaf is column
-            )
-
-
-def _require_none(odd: pa.Array, *, alone: bool) -> None:
-    if not odd.true_count:
-        return
-    raise _Unfit(odd) if alone else pa.ArrowInvalid("within")
+            odd = pc.invert(pc.is_finite(leaf))
+        elif is_moment(leaf.type):
+            odd = beyond_years(leaf)
+        if odd is not None and odd.true_count:
+            if leaf is column:
+                return column, flags(odd)
+            raise pa.ArrowInvalid("within")
+    return column, None
 
 
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
