@@ -52,6 +52,7 @@ def register(cursor: Cursor, pipeline: str, sink: DeclaredSink, *, anew: str | N
     wanted = (sink.table_schema, sink.table_name, anew)
     if known and (known.table_schema, known.table_name, known.anew) == wanted:
         return  # without a lock: the upsert would wait for a commit under way
+    STATEMENTS.execute(cursor, "lock_registration")
     try:
         STATEMENTS.execute(
             cursor,

@@ -1,3 +1,8 @@
+-- name: lock_registration
+-- Keeps other first runs out until the transaction ends: of two at once, ON CONFLICT looks at one of the two unique
+-- keys alone, and the other one would tell that the table is another pipeline's.
+SELECT pg_advisory_xact_lock(hashtextextended('sluice.pipeline', 0))
+
 -- name: register_pipeline
 -- Makes sure that the pipeline has its row; returns nothing.
 INSERT INTO sluice.pipeline (name, table_schema, table_name, anew)
