@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from etl.common.errors import InputsChanged, InputsDoubled, InputsUnreadable, SetupError
 from etl.common.outages import service_error
 from etl.common.record_columns import DETAIL, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
@@ -107,9 +109,10 @@ class SparkBatch:
         return [one.uri for one in self.inputs] + [one.uri for one in self.ranges if not one.empty]
 
     def stage(self, task: StageTask) -> Staged:
-        """Run one job over the batch, and a small second one over its input when some records are malformed.
+        """Run one job over the batch, and a small second one when some records are malformed.
 
-        A job that failed over unreadable files is run once more without what can't be read of them.
+        It reads its input again only where there are more of them than the first one brought along. A job that failed
+        over unreadable files is run once more without what can't be read of them.
         """
         self._refuse_stale()
         misfits = self.source.misfits(self._uris, streamed=bool(self.state))
@@ -128,7 +131,7 @@ class SparkBatch:
         counted = (not broken and self._counted(job)) or self.source.count(uris, broken=broken)
         unreadable = {**misfits, **broken}
         if unreadable or counted.malformed:
-            malformed = collect(self._staging(self._malformed(uris, unreadable), task))
+            malformed = collect(self._staging(self._malformed(uris, counted, unreadable), task))
             self._require_all(malformed, counted.malformed, unreadable)
             self._tell(unreadable)
         return Staged(
@@ -282,22 +285,30 @@ class SparkBatch:
         """Return the job that stages `frame` by at most `pg_connections` tasks, each with one connection."""
         return in_tasks(frame.coalesce(self.settings.pg_connections), partial(stage, task))
 
-    def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:
+    def _malformed(self, uris: Sequence[str], counted: Counted, unreadable: Mapping[str, str]) -> DataFrame:
         """Return malformed and late records in the output's shape: null columns, no flag, the raw record.
 
         An unreadable file is one such record.
         """
         from pyspark.sql import functions as F
 
-        records = self.source.malformed(uris, broken=unreadable)
-        if unreadable:
-            session = records.sparkSession
-            rows = [(f"{UNREADABLE_RAW}{why}", uri, MALFORMED_REASON, why) for uri, why in unreadable.items()]
-            kind = f"{RAW} string, {SOURCE_PATH} string, {WHY} string, {DETAIL} string"
-            records = records.unionAll(session.createDataFrame(rows, kind))
+        known: list[Mapping[str, str | None]] = [
+            {RAW: f"{UNREADABLE_RAW}{why}", SOURCE_PATH: uri, DETAIL: why} for uri, why in unreadable.items()
+        ]
+        if counted.carries_all:
+            known += counted.held
+        records = self._records(known)
+        if not counted.carries_all:
+            records = records.unionAll(self.source.malformed(uris, broken=unreadable))
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
         flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.flag_words)]
         return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY, DETAIL)
+
+    def _records(self, known: Sequence[Mapping[str, str | None]]) -> DataFrame:
+        """Make a frame of malformed records."""
+        texts = pa.schema([pa.field(name, pa.string()) for name in (RAW, SOURCE_PATH, WHY, DETAIL)])
+        rows = pa.Table.from_pylist([{**one, WHY: MALFORMED_REASON} for one in known], schema=texts)
+        return self.source.spark.createDataFrame(rows)
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
         """Return the suite's verdict; ask GX about rules that the pass can't answer, on the staged rows."""

@@ -22,6 +22,7 @@ from etl.common.database import Cursor, transaction
 from etl.common.statements import Statements
 from etl.delivery.batch import Receipt
 from etl.ledger.leases import Lease
+from etl.sources.base import OBSERVATION
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -86,8 +87,11 @@ class ProgressRecorder:
         from py4j.protocol import Py4JError
 
         try:
-            new = _since(query, self._looked)
+            told = _since(query, self._looked)
+            new = [_progress(one) for one in told]
             self._write([one for one in new if "addBatch" in one["durationMs"]])
+            for one in told:
+                one.observedMetrics().clear()  # malformed records are in there, and Spark keeps a hundred of these
         except (OSError, Py4JError) as error:  # its JVM is gone, which the run itself tells
             log.debug("the query of %s can't be asked for its progress: %s", self._name, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it
@@ -112,17 +116,35 @@ class ProgressRecorder:
             self._phases.pop(one["batchId"], None)
 
 
-def _since(query: StreamingQuery, looked: str) -> list[StreamingProgress]:
-    """Return what the query told after the trigger that began at `looked`, oldest first."""
+def _since(query: StreamingQuery, looked: str) -> list[Any]:
+    """Return what the query told after the trigger that began at `looked`, oldest first: StreamingQueryProgress of Java."""
     # PySpark's own property would fetch and parse all hundred, each time.
     recent = query._jsq.recentProgress()
-    newest_first: list[StreamingProgress] = []
+    newest_first: list[Any] = []
     for index in reversed(range(len(recent))):
-        progress: StreamingProgress = json.loads(recent[index].json())
-        if progress["timestamp"] == looked:  # and none is earlier than another because a clock was set back
+        if recent[index].timestamp() == looked:  # none is earlier than another because a clock was set back
             break
-        newest_first.append(progress)
+        newest_first.append(recent[index])
     return newest_first[::-1]
+
+
+def _progress(told: Any) -> StreamingProgress:
+    """Return the progress of one batch, its input counted in records.
+
+    Where tasks open the files, the rows that Spark counts are parts of files.
+    """
+    observed = told.observedMetrics()
+    counts = [observed[name].getAs("rows") for name in observed if name.startswith(OBSERVATION)]
+    progress: StreamingProgress = json.loads(told.json())
+    if not counts or not progress["numInputRows"]:
+        return progress
+    records = sum(counts)
+    rates = {
+        name: progress[name] * records / progress["numInputRows"]
+        for name in ("inputRowsPerSecond", "processedRowsPerSecond")
+        if name in progress
+    }
+    return {**progress, **rates, "numInputRows": records}
 
 
 def _insert(

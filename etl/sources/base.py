@@ -29,7 +29,7 @@ from etl.common.record_columns import (
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
-from etl.sources.counts import Counted
+from etl.sources.counts import LONGEST_CARRIED, MOST_CARRIED, Counted
 from etl.sources.evidence import changed
 from etl.sources.parsing import Records, union
 from etl.sources.schemas import field_of
@@ -212,8 +212,9 @@ class Source(ABC):
         """Observe a frame that this source did not read as if it had, with no malformed record."""
         from pyspark.sql import functions as F
 
+        nothing = F.lit(None).cast("string")
         for name in self._observations.values():
-            frame = frame.observe(name, *_counted(F.lit(None), F.lit(None).cast("string")))
+            frame = frame.observe(name, *_counted(nothing, nothing, nothing, carried=False))
         return frame
 
     def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
@@ -263,8 +264,11 @@ class Source(ABC):
     def _counts(self, name: str | None) -> tuple[Column, ...]:
         from pyspark.sql import functions as F
 
-        counts = _counted(F.col(MALFORMED_COLUMN), F.col(DETAIL))
-        if self.pipeline.all_streams[name].late is not None:
+        late = self.pipeline.all_streams[name].late
+        held = F.col(MALFORMED_COLUMN), F.col(SOURCE_PATH), F.col(DETAIL)
+        # A record that is late, and not malformed, has not told its file.
+        counts = _counted(*held, carried=late is None)
+        if late is not None:
             return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
         return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
 
@@ -371,11 +375,20 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
             )
 
 
-def _counted(malformed: Column, detail: Column) -> tuple[Column, ...]:
+def _counted(malformed: Column, path: Column, detail: Column, *, carried: bool) -> tuple[Column, ...]:
+    """Return what is observed of records: `Counted.of` takes it."""
     from pyspark.sql import functions as F
 
     notes = F.collect_list(F.when(malformed.isNull(), detail))
-    return F.count(F.lit(1)).alias("rows"), F.count(malformed).alias("malformed"), notes.alias("notes")
+    length = F.octet_length(malformed)
+    held = F.struct(malformed.alias(RAW), path.alias(SOURCE_PATH), detail.alias(DETAIL))
+    short = F.when(length <= LONGEST_CARRIED, length) if carried else F.lit(None).cast("int")
+    return (
+        F.count(F.lit(1)).alias("rows"),
+        F.count(malformed).alias("malformed"),
+        F.min_by(held, short, MOST_CARRIED).alias("held"),
+        notes.alias("notes"),
+    )
 
 
 def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]) -> DataFrame:

@@ -11,12 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.common.record_columns import DETAIL, MALFORMED_COLUMN
+from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, RAW, SOURCE_PATH
 from etl.common.wording import visible
 from etl.spark.watermark import LATE
 
 MOST = 100  # fields that are named; the most frequent ones
 LONGEST = 100  # characters of a name
+# Malformed records that a pass brings to the driver beside their count. They take at most some 25 MB there.
+MOST_CARRIED = 25_000
+LONGEST_CARRIED = 1_000  # bytes of one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,14 @@ class Counted:
     malformed: int = 0  # that are held, late ones among them
     late: int | None = None  # held or not; None: nothing tells by which column records are late
     drift: Drift = field(default_factory=Drift)
+    held: Sequence[
+        Mapping[str, str | None]
+    ] = ()  # malformed records: RAW, SOURCE_PATH, DETAIL; as many as are carried
+
+    @property
+    def carries_all(self) -> bool:
+        """Tell whether all held records are here, so that none has to be read again."""
+        return len(self.held) == self.malformed
 
     @classmethod
     def of(cls, observed: Sequence[Mapping[str, Any]]) -> Counted:
@@ -67,6 +78,10 @@ class Counted:
             malformed=sum(one["malformed"] for one in observed),
             late=sum(late) if late else None,
             drift=Drift.of_notes(note for one in observed for note in one["notes"]),
+            held=sorted(
+                (record.asDict() for one in observed for record in one["held"] or ()),
+                key=lambda record: (record[SOURCE_PATH] or "", record[RAW]),
+            ),
         )
 
 

@@ -22,7 +22,7 @@ from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
 from etl.sources.foretold import foretold
 from etl.sources.landing import listed_path, source_of
-from etl.sources.parsing import Reading, Records, read_files, read_stream, union
+from etl.sources.parsing import Reading, Records, faults, read_files, read_stream, union
 from etl.sources.unreadable import lz4_frames, refuse_colon, unreadable
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.input_files import takes_input_file_name
@@ -196,7 +196,7 @@ class FileSource(Source):
         reasons: dict[str, str] = {}
         for number, some in self.by_source(uris).items():
             files, fields = self.files[number], self.fields[self.files[number].stream]
-            if files.kind != "parquet":
+            if files.kind == "text":
                 reasons |= lz4_frames(some)
             if files.kind == "parquet":
                 found = self._look_at(some, fields)
@@ -243,16 +243,16 @@ class FileSource(Source):
         For use after a job failed. Raises InputsChanged for a file that is gone and ServiceAway when the
         storage did not answer: neither is the fault of a file's content.
         """
-        streams: dict[str | None, list[str]] = {}
-        for number, some in self.by_source(uris).items():
-            streams.setdefault(self.files[number].stream, []).extend(some)
         reasons: dict[str, str] = {}
-        for stream, some in streams.items():
-            reasons |= unreadable(some, partial(self._all_of, stream))
+        for number, some in self.by_source(uris).items():
+            reasons |= self._unreadable(self.files[number], some)
         return reasons
 
-    def _all_of(self, stream: str | None, uris: Sequence[str]) -> DataFrame:
-        return self._static(uris, ())[stream]
+    def _unreadable(self, files: Files, uris: Sequence[str]) -> dict[str, str]:
+        read = partial(self._read, files, broken=False)
+        if files.kind in ("parquet", "text"):  # which Spark reads
+            return unreadable(uris, read)
+        return unreadable(uris, read, at_once=partial(faults, self.spark, files, self.fields[files.stream]))
 
     def _refuse_ambiguous(self, uri: str, like: Sequence[int]) -> None:
         if len({self.files[n].stream for n in like}) > 1:

@@ -8,6 +8,7 @@ text file every line is a row, an empty one too.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -26,7 +27,11 @@ from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
 from etl.sources.json_records.arrays import JsonArrays
 from etl.sources.json_records.blocks import BESIDE, JsonReader
+from etl.sources.json_records.files import JsonFiles
 from etl.sources.json_records.lines import BLANK
+from etl.sources.raw.lines import Lines
+from etl.sources.raw.parts import SPARK_FORMAT, SPARK_SCHEMA, parts
+from etl.sources.unreadable import FileUnfit, short
 from etl.spark.frames import quoted
 from etl.spark.session import setting
 from etl.spark.state_plan import SOURCE_NUMBER
@@ -37,6 +42,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 
+# "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
+_URI = "regexp_replace(_metadata.file_path, '^file:/+', 'file:///')"
+# Names are taken as they are: a file may be called like a glob.
+_AS_NAMED = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
 Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # of the batches of one task
 _NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3; to read by alone
@@ -46,7 +55,7 @@ _NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3
 class Reading:
     """How files are read, beside what is declared of them."""
 
-    named: bool  # else SOURCE_PATH may be null: carried to Python and back it is a tenth of what JSON costs
+    named: bool  # else SOURCE_PATH is null but of malformed records: for all it is a tenth of what JSON costs
     broken: bool = False  # of files known to be so what can be read is read, whatever the session says
     only_malformed: bool = False  # of JSON and CSV other records are left out
     holds_unknown: bool = False  # records with what the schema does not name are malformed
@@ -119,9 +128,7 @@ def read_files(
     reading: Reading,
 ) -> DataFrame:
     """Read just the given files, as `read_stream` reads them: whole, or the job fails, unless they are `broken`."""
-    # Names are taken as they are: a file may be called like a glob.
-    options = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
-    options["ignoreCorruptFiles"] = str(reading.broken).lower()
+    options = _AS_NAMED | {"ignoreCorruptFiles": str(reading.broken).lower()}
     alike: dict[str | None, list[str]] = {}
     for uri in uris:
         alike.setdefault(reading.read_as.get(uri), []).append(to_path(uri))
@@ -131,6 +138,34 @@ def read_files(
             for ddl, paths in (alike or {None: []}).items()
         ]
     return union(frames)
+
+
+def faults(spark: SparkSession, files: Files, schema: StructType, uris: Iterable[str]) -> dict[str, str]:
+    """Read files of JSON or CSV to their ends, in one job; return those that can't be read so, each with the reason.
+
+    Raises what Spark raises where not all of them can be looked at.
+    """
+    from pyspark.sql import functions as F
+
+    rows, apart = _file_reader(files, schema, Reading(named=True))
+    by_path = {to_path(uri): uri for uri in uris}  # Spark may write the same URI otherwise
+    found = spark.read.options(**_AS_NAMED).schema(SPARK_SCHEMA).format(SPARK_FORMAT).load([*by_path])
+    unfit = parts(found, F.expr(_URI), apart=apart).mapInArrow(
+        partial(_unfit, rows), "uri string, why string"
+    )
+    return {by_path[to_path(row.uri)]: row.why for row in unfit.collect()}
+
+
+def _unfit(rows: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the files of which a part can't be read to its end, each with the reason."""
+    for batch in batches:
+        for at in range(len(batch)):
+            part = batch.slice(at, 1)
+            try:
+                deque(rows(iter([part])), maxlen=0)
+            except FileUnfit as unfit:
+                why = short(str(unfit))
+                yield pa.RecordBatch.from_arrays([part.column(0), pa.array([why])], names=["uri", "why"])
 
 
 @contextmanager
@@ -155,8 +190,7 @@ def _rows(
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
-    # "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
-    uri = F.regexp_replace("_metadata.file_path", "^file:/+", "file:///")
+    uri = F.expr(_URI)
     source = uri.alias(SOURCE_PATH)
 
     def loaded(made: Any) -> DataFrame:
@@ -170,57 +204,34 @@ def _rows(
         if ddl:
             fields = [F.col(quoted(one.name)).cast(one.dataType).alias(one.name) for one in schema]
         return frame.select(*fields, *none_malformed(), source)
-    if files.kind == "csv":
-        return _csv_file_rows(reader, files, schema, loaded, source, reading)
-    if files.kind == "json-array":
-        wholes = loaded(reader.format("text").option("wholetext", "true"))
-        arrays = JsonArrays(
-            reader=JsonReader(
-                schema=arrow_schema(schema), holds_unknown=reading.holds_unknown, bounds=reading.bounds
-            ),
-            tolerant=reading.broken,
-        )
-        return _rows_of_files(
-            wholes.select(F.col("value").cast("binary"), source), schema, arrays.rows, reading
-        )
-    lines = loaded(reader.format("text").options(**_text_options(files.options)))
     if files.kind == "text":
+        lines = loaded(reader.format("text").options(**_text_options(files.options)))
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
         return lines.select(line, *none_malformed(), source)
-    taken = lines.select("value", source) if reading.named else lines.select("value")
-    rows = json_rows(
-        not_blank(taken),
-        schema,
-        holds_unknown=reading.holds_unknown,
-        bounds=reading.bounds,
-        only_malformed=reading.only_malformed,
-    )
-    return rows if reading.named else without_path(rows)
+    rows, apart = _file_reader(files, schema, reading)
+    found = loaded(reader.schema(SPARK_SCHEMA).format(SPARK_FORMAT))
+    return _rows_of_files(parts(found, uri, apart=apart), schema, rows, reading)
 
 
-def _csv_file_rows(
-    reader: Any,
-    files: Files | Lookup,
-    schema: StructType,
-    loaded: Callable[[Any], DataFrame],
-    source: Column,
-    reading: Reading,
-) -> DataFrame:
-    """Read files by their headers; where only a whole file shows its records, Spark gives each as one value."""
-    from pyspark.sql import functions as F
+def _file_reader(files: Files | Lookup, schema: StructType, reading: Reading) -> tuple[Read, bool]:
+    """Return what reads parts of files, and whether it takes files apart."""
+    arrow, unknown, bounds = arrow_schema(schema), reading.holds_unknown, reading.bounds
+    lines = Lines(separator=_separator(files.options), tolerant=reading.broken, longest=bounds.record_bytes)
+    if files.kind == "csv":
+        dialect = Dialect.of(files.options)
+        csv = CsvReader(schema=arrow, dialect=dialect, holds_unknown=unknown, bounds=bounds)
+        apart = lines.apart and not csv.dialect.whole_files
+        return CsvFiles(reader=csv, header=files.header, lines=lines).rows, apart
+    json = JsonReader(schema=arrow, holds_unknown=unknown, bounds=bounds)
+    if files.kind == "json-array":
+        return JsonArrays(reader=json, lines=lines).rows, False
+    return JsonFiles(reader=json, lines=lines, named=reading.named).rows, lines.apart
 
-    dialect = Dialect.of(files.options)
-    csv = CsvReader(
-        schema=arrow_schema(schema),
-        dialect=dialect,
-        holds_unknown=reading.holds_unknown,
-        bounds=reading.bounds,
-    )
-    options = {"wholetext": "true"} if csv.dialect.whole_files else _text_options(files.options)
-    lines = loaded(reader.format("text").options(**options))
-    parts = lines.select(F.col("value").cast("binary"), source, F.col("_metadata.file_block_start"))
-    read = CsvFiles(reader=csv, header=files.header, tolerant=reading.broken)
-    return _rows_of_files(parts, schema, read.rows, reading)
+
+def _separator(options: Mapping[str, str]) -> bytes | None:
+    """Return what ends a line, where an option says it."""
+    named = options.get("lineSep")
+    return None if named is None else named.encode()
 
 
 def _rows_of_files(parts: DataFrame, schema: StructType, rows: Read, reading: Reading) -> DataFrame:
@@ -281,7 +292,6 @@ def json_rows(
     *,
     holds_unknown: bool,
     bounds: Bounds,
-    only_malformed: bool = False,
 ) -> DataFrame:
     """Parse each `value`, which is to be one whole object in UTF-8, into one row beside its other columns.
 
@@ -289,7 +299,7 @@ def json_rows(
     """
     reader = JsonReader(schema=arrow_schema(schema), holds_unknown=holds_unknown, bounds=bounds)
     rows: Read = partial(_beside, reader.read)
-    return _each_row(lines, schema, partial(_only_malformed, rows) if only_malformed else rows)
+    return _each_row(lines, schema, rows)
 
 
 def _each_row(lines: DataFrame, schema: StructType, rows: Read) -> DataFrame:
@@ -331,13 +341,6 @@ def none_malformed() -> tuple[Column, Column]:
 
     nothing = F.lit(None).cast("string")
     return nothing.alias(MALFORMED_COLUMN), nothing.alias(DETAIL)
-
-
-def without_path(rows: DataFrame) -> DataFrame:
-    """Return rows whose SOURCE_PATH is null."""
-    from pyspark.sql import functions as F
-
-    return rows.withColumn(SOURCE_PATH, F.lit(None).cast("string"))
 
 
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name

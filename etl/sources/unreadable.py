@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import InputsChanged, ServiceAway, SetupError
@@ -29,12 +30,26 @@ class FileUnfit(Exception):
         return FileUnfit(f"{self}{FILE}{uri}")
 
 
-def unreadable(uris: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> dict[str, str]:
+class FileUnread(Exception):
+    """A task could not read a file now, for a reason that is not its content."""
+
+    @classmethod
+    def of(cls, uri: str, error: OSError) -> FileUnread:
+        """Say what the storage said, and name the file."""
+        return cls(f"{type(error).__name__}: {error}{FILE}{uri}")
+
+
+def unreadable(
+    uris: Sequence[str],
+    read: Callable[[Sequence[str]], DataFrame],
+    *,
+    at_once: Callable[[Sequence[str]], dict[str, str]] | None = None,
+) -> dict[str, str]:
     """Return the files that can't be read to their end, each with the reason; `read` gives all of some files.
 
-    A job over all of them tells one that fails, and the rest is looked through by halves: with k of them it takes at
-    most 2k + 1 jobs, however many files there are, and none is read more often than the halves are deep. Where Spark
-    names no file it takes more.
+    Where their own reader tells all of them `at_once`, that is one job. Where it can't, a job over all tells one that
+    fails, and the rest is looked through by halves: with k of them it takes at most 2k + 1 jobs, however many files
+    there are, and none is read more often than the halves are deep. Where Spark names no file it takes more.
 
     Raises InputsChanged for a file that is gone and ServiceAway when the storage did not answer.
     """
@@ -43,6 +58,9 @@ def unreadable(uris: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) 
 
     if not uris:
         return {}
+    if at_once is not None:
+        with suppress(PySparkException, Py4JJavaError):  # of a file that is gone, or can't be read now
+            return at_once(uris)
     try:
         read(uris).write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
@@ -82,14 +100,17 @@ def _named(error: Exception, uris: Sequence[str]) -> str | None:
 
 
 def _said(error: Any) -> str:
-    """Return all that the cause of all says, in one line, without what differs each time.
-
-    The file that it names is left out, for it is known; what is longer than LONGEST_REASON is cut. Control
-    characters of the file are written out.
-    """
+    """Return all that the cause of all says, in one line, without what differs each time."""
     *_, last = messages(error)
-    said = re.sub(UNFIT, "", raised(last)).partition(FILE)[0]
-    return visible(" ".join(_OBJECT.sub("", said).split()))[:LONGEST_REASON]
+    return short(_OBJECT.sub("", re.sub(UNFIT, "", raised(last))))
+
+
+def short(reason: str) -> str:
+    """Return why a file can't be read in one line, cut at LONGEST_REASON, with control characters written out.
+
+    The file that it names is left out, for it is known.
+    """
+    return visible(" ".join(reason.partition(FILE)[0].split()))[:LONGEST_REASON]
 
 
 def lz4_frames(uris: Sequence[str]) -> dict[str, str]:

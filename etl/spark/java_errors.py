@@ -37,6 +37,7 @@ class Cause(Enum):
 
 
 FILE = "\nfile: "  # in an error of such a reader, before the URI of the file
+UNREAD = "^etl.sources.unreadable.FileUnread: ".replace(".", r"\.")  # of a reader of our own
 UNFIT = "^etl.sources.unreadable.FileUnfit: ".replace(".", r"\.")  # of a reader of our own
 # What the first line of a Java exception has in it: its class and the beginning of its message. They are of Spark 4.3 with
 # Hadoop 3.5, Parquet 1.17 and AWS SDK 2.35, and of its source of topics 4.2 with Kafka's client 3.9; some, of earlier ones.
@@ -77,8 +78,12 @@ SIGNS: Mapping[Cause, tuple[str, ...]] = {
         r"^java\.net\.NoRouteToHostException",
         r"^java\.net\.SocketException",
     ),
-    Cause.FILE_GONE: (r"FAILED_READ_FILE\.FILE_NOT_EXIST", "PATH_NOT_FOUND"),
-    Cause.FILE_UNREAD: ("FAILED_READ_FILE", UNFIT),
+    Cause.FILE_GONE: (
+        r"FAILED_READ_FILE\.FILE_NOT_EXIST",
+        "PATH_NOT_FOUND",
+        f"{UNREAD}FileNotFoundError",
+    ),
+    Cause.FILE_UNREAD: ("FAILED_READ_FILE", UNFIT, UNREAD),
     # The errors of decoders are known; of storages there are too many, and each has errors of its own. So what is not known
     # as damage is an outage: a run that stops in vain can be had again, and rows that were left out for an outage can't.
     Cause.FILE_DAMAGED: tuple(
@@ -190,7 +195,7 @@ def paths_in(error: Any) -> Iterator[str]:
     """Yield the paths of files that exceptions of Spark, or of our readers, are of, as they name them, outermost first."""
     for java in _exceptions(error):
         said = raised(str(java.toString()).strip())
-        if re.match(UNFIT, said) and FILE in said:
+        if re.match(f"{UNFIT}|{UNREAD}", said) and FILE in said:
             yield said.partition(FILE)[2].splitlines()[0]
         if hasattr(java, "getMessageParameters") and (path := java.getMessageParameters().get("path")):
             yield str(path)

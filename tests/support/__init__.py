@@ -20,6 +20,7 @@ live_sources    a rate's and a socket's pipeline, and the server that the socket
 model           the model of the delivery protocol
 oracle          reads both sinks, sharing no code with `etl`
 pages           data quality pages as tests draw and read them
+parts           files, and the parts of them that tasks read
 postgres_proxy  cuts a connection to PostgreSQL at its COMMIT
 processes       asks processes that may end meanwhile
 protocol_steps  the steps of a delivery, before its commit and after

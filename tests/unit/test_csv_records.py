@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 import json
 import math
 import random
-from collections import Counter
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from etl.pipeline.csv_options import option_problems
-from etl.sources.counts import Drift
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
-from etl.sources.csv_records.files import CsvFiles
-from etl.sources.csv_records.header import Layout, header_of
+from etl.sources.csv_records.header import Layout
 from etl.sources.csv_records.values import converter
-from etl.sources.unreadable import FileUnfit
 
 UTC = dt.UTC
 MOMENT = pa.timestamp("us", tz="UTC")
@@ -258,186 +252,6 @@ def _by_hand(line: bytes, reader: CsvReader) -> list[Any] | None:
         return None
 
 
-def lines_of(data: bytes, uri: str, start: int = 0) -> pa.RecordBatch:
-    lines = data.splitlines()
-    return pa.RecordBatch.from_pydict({
-        "value": pa.array(lines, pa.binary()), "uri": [uri] * len(lines), "start": pa.array([start] * len(lines), pa.int64())
-    })  # fmt: skip
-
-
-def rows_of(
-    *batches: pa.RecordBatch, header: bool = True, schema: pa.Schema | None = None, **options: str
-) -> Any:
-    reader = CsvReader(
-        schema=schema or pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect.of(options)
-    )
-    read = CsvFiles(reader=reader, header=header)
-    return [row for batch in read.rows(iter(batches)) for row in batch.to_pylist()]
-
-
-def values_of(*batches: pa.RecordBatch, **options: Any) -> list[tuple[Any, ...]]:
-    return [
-        (row["id"], row["s"]) if row["_malformed"] is None else (row["_malformed"],)
-        for row in rows_of(*batches, **options)
-    ]
-
-
-def test_a_header_names_the_columns_of_its_file() -> None:
-    one = lines_of(b"\xef\xbb\xbfS,id\nx,1\n\ny,2", "file:///a")
-    two = lines_of(b"\n \nid,s\n3,z\n", "file:///b")
-    fewer, more = lines_of(b'"id"\n4\n', "file:///c"), lines_of(b"new,id,s\nn,5,w\n6,6\n", "file:///d")
-    expected = [(1, "x"), (2, "y"), (3, "z"), (4, None), (5, "w"), ("6,6",)]
-    assert values_of(one, two, fewer, more) == expected
-    together = pa.Table.from_batches([one, two, fewer, more]).combine_chunks().to_batches()
-    assert values_of(*together) == expected
-    assert values_of(*(batch.slice(at, 1) for batch in together for at in range(len(batch)))) == expected
-
-
-def test_a_further_part_of_a_file_goes_by_its_header_too(tmp_path: Path) -> None:
-    file = tmp_path / "a b.csv"
-    file.write_bytes(b"s,id\nx,1\n" + b"y,2\n" * 3)
-    uri = file.as_uri()
-    assert values_of(lines_of(b"y,2\n", uri, start=100)) == [(2, "y")]
-    assert values_of(lines_of(b"s,id\nx,1", uri), lines_of(b"y,2\n", uri, start=9)) == [(1, "x"), (2, "y")]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a,b", "header is a, b; the schema is id, s: it lacks id; s, has a; b instead"),
-        ("id,name", "header is id, name; the schema is id, s: it lacks s, has name instead"),
-        ("id,s,ID,id", "names id 2 times"),
-        ("1,x", "header is 1, x; the schema is id, s: it lacks id; s, has 1; x instead"),
-        ('"id,s', "header is no record of CSV"),
-        ("sep=;\nid;s", "its first line is Excel's, and no header: take it off"),
-    ],
-)
-def test_a_file_of_another_shape_is_unfit(text: str, said: str) -> None:
-    batch = lines_of(f"{text}\n1,x\n".encode(), "file:///a")
-    with pytest.raises(FileUnfit, match=said.replace("(", r"\(")):
-        rows_of(batch)
-    reader = CsvReader(schema=pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect())
-    good = lines_of(b"id,s\n1,x\n", "file:///b")
-    tolerant = CsvFiles(reader=reader, header=True, tolerant=True)
-    assert [len(rows) for rows in tolerant.rows(iter([batch, good]))] == [1]
-
-
-def test_files_without_a_header_have_the_columns_of_the_schema() -> None:
-    assert values_of(lines_of(b"\xef\xbb\xbf1,x\n2\n", "file:///a"), header=False) == [(1, "x"), ("2",)]
-
-
-def test_a_record_of_separators_alone_is_one() -> None:
-    assert values_of(lines_of(b"id\ts\n1\tx\n\t\n \n\n", "file:///a"), sep="\t") == [(1, "x"), (None, None)]
-    assert values_of(lines_of(b"id s\n1 x\n \n\t\n", "file:///a"), sep=" ") == [(1, "x"), (None, None)]
-
-
-@pytest.mark.parametrize(
-    "encoding", ["utf-16", "utf-16le", "utf-16be", "windows-1252", "iso-8859-1", "us-ascii"]
-)
-def test_an_encoding_is_read_right(encoding: str) -> None:
-    text = "id,s\r\n1,plain\r\n" if encoding == "us-ascii" else "id,s\r\n1,plain\r\n2,größer\r\n"
-    data = text.encode(encoding)
-    batch = lines_of(data, "file:///a")
-    if encoding.startswith("utf-16"):
-        batch = pa.RecordBatch.from_pydict(
-            {"value": pa.array([data]), "uri": ["file:///a"], "start": pa.array([0])}
-        )
-    expected = [(1, "plain"), (2, "größer")][: text.count("\n") - 1]
-    assert values_of(batch, encoding=encoding) == expected
-
-
-def test_bytes_of_another_encoding_are_held() -> None:
-    batch = lines_of(b"id,s\n1,caf\xe9\n2,x\n", "file:///a")
-    [bad, good] = rows_of(batch)
-    assert (bad["_malformed"], bad["_detail"]) == ("1,caf\\xe9", "found byte 0xe9 at byte 6, wanted UTF-8")
-    assert good["s"] == "x"
-    [bad] = rows_of(lines_of(b"id,s\n1,\x81\n", "file:///a"), encoding="windows-1252")
-    assert bad["_detail"] == "found byte 0x81 at byte 3, wanted WINDOWS-1252"
-    half = pa.array(["id,s\n1,x\n".encode("utf-16le") + b"\x31"])
-    whole = pa.RecordBatch.from_pydict({"value": half, "uri": ["file:///a"], "start": pa.array([0])})
-    with pytest.raises(FileUnfit, match="it is no UTF-16LE: truncated data at byte 19"):
-        rows_of(whole, encoding="utf-16le")
-
-
-def whole_file(text: str | bytes) -> pa.RecordBatch:
-    data = text.encode() if isinstance(text, str) else text
-    return pa.RecordBatch.from_pydict(
-        {"value": pa.array([data]), "uri": ["file:///a"], "start": pa.array([0])}
-    )
-
-
-def test_bytes_of_another_encoding_are_held_as_they_are_in_a_file_that_is_read_as_a_whole() -> None:
-    [bad, good] = rows_of(whole_file(b"id,s\n1,caf\xe9\n2,x\n"), multiLine="true")
-    assert (bad["_malformed"], bad["_detail"]) == ("1,caf\\xe9", "found byte 0xe9 at byte 6, wanted UTF-8")
-    assert good["s"] == "x"
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1", "windows-1252"])
-@pytest.mark.parametrize("multiline", ["true", "false"])
-def test_a_byte_order_mark_is_no_part_of_a_header_nor_a_record(
-    encoding: str, multiline: str, tmp_path: Path
-) -> None:
-    mark, file = b"\xef\xbb\xbf", tmp_path / "a.csv"
-    file.write_bytes(mark + b"id,s\n1,x\n")
-    options = {"encoding": encoding, "multiLine": multiline}
-    as_given = whole_file if multiline == "true" else lambda data: lines_of(data, "file:///a")
-    assert values_of(as_given(file.read_bytes()), **options) == [(1, "x")]
-    assert header_of(file.as_uri(), Dialect.of(options)) == ["id", "s"]
-    assert values_of(as_given(mark), **options) == []
-    assert values_of(as_given(mark + b"\nid,s\n1,x\n"), **options) == [(1, "x")]
-
-
-@pytest.mark.parametrize("sign", ["|", "\r\n", "\n"])
-def test_a_header_ends_where_a_record_does(sign: str, tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    text = f"s,id,\x0b\x85\u2028{sign}x,1,{sign}"
-    file.write_bytes(text.encode())
-    dialect = Dialect.of({"lineSep": sign})
-    assert header_of(file.as_uri(), dialect) == ["s", "id", "\x0b\x85\u2028"]
-    in_utf_16 = whole_file(text.encode("utf-16"))
-    assert values_of(in_utf_16, encoding="utf-16", lineSep=sign) == [(1, "x")]
-
-
-def test_utf_16_has_no_values_over_lines_unless_that_is_declared() -> None:
-    batch = whole_file('id,s\r\n1,"two\r\nlines"\r\n2,x'.encode("utf-16"))
-    assert values_of(batch, encoding="utf-16") == [('1,"two',), ('lines"',), (2, "x")]
-    assert values_of(batch, encoding="utf-16", multiLine="true") == [(1, "two\r\nlines"), (2, "x")]
-
-
-def test_a_file_of_open_quotes_is_read_in_time_that_grows_with_its_size() -> None:
-    text = "id,s\n" + 'a","b\n' * 20_000 + '1,x\n2,"y\nz"\n'
-    found = values_of(whole_file(text), multiLine="true")
-    assert (found[:2], found[-2:]) == ([('a","b',)] * 2, [(1, "x"), (2, "y\nz")])
-    assert len(found) == 20_002
-
-
-def test_a_value_may_have_line_breaks_where_that_is_declared() -> None:
-    text = 'id,s\r\n1,"two\nlines"\r\n2,"a ""b"";\r\nc"\n3,5" pipe\n4,"open\n5,last'
-    found = values_of(whole_file(text), multiLine="true")
-    assert found == [(1, "two\nlines"), (2, 'a "b";\r\nc'), (3, '5" pipe'), ('4,"open',), (5, "last")]
-    assert values_of(lines_of(text.encode(), "file:///a"))[:2] == [('1,"two',), ('lines"',)]
-
-
-def test_records_over_lines_are_parted_as_by_other_readers() -> None:
-    dice = random.Random(7)
-    alphabet = ["a", ",", '"', "\n", "\r\n", " ", "é", ""]
-    rows = [[str(n), "".join(dice.choices(alphabet, k=dice.randrange(12)))] for n in range(1, 3000)]
-    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
-        file = _Text()
-        writer = csv.writer(file, quoting=quoting)
-        writer.writerows([["id", "s"], *rows])
-        expected = [(int(n), s or None) for n, s in rows]
-        assert values_of(whole_file("".join(file.parts)), multiLine="true") == expected
-
-
-class _Text:
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-
-    def write(self, text: str) -> None:
-        self.parts.append(text)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -468,53 +282,7 @@ def test_options_that_can_be_are_not_refused(options: dict[str, str]) -> None:
     assert option_problems(options) == []
 
 
-def test_a_number_may_have_the_separator_in_it_in_quotes() -> None:
-    rows = rows_of(lines_of(b'id,s\n"1,234",x\n', "file:///a"), thousands=",")
-    assert rows[0]["id"] == 1234
-
-
-def test_columns_without_a_name_or_of_the_same_are_told_apart() -> None:
-    batch = lines_of(b",id,s,x,,x\na,1,y,b,,c\n", "file:///a")
-    names = {"(column 1)": "a", "x (column 4)": "b", "x (column 6)": "c"}
-    [row] = rows_of(batch)
-    assert Drift.of_notes([row["_detail"]]).unknown == Counter(dict.fromkeys(names, 1))
-    [row] = rows_of(
-        batch, schema=pa.schema([("id", pa.int32()), ("s", pa.string()), ("_unknown", pa.string())])
-    )
-    assert json.loads(row["_unknown"]) == names
-
-
 def test_the_columns_of_a_wide_file_are_found_at_once() -> None:
     names = [f"c{number}" for number in range(20_000)]
     layout = Layout.of_header([*names[::-1], "more"], names)
     assert (list(layout.positions), layout.unknown) == ([*range(20_000)][::-1], [("more", 20_000)])
-
-
-def test_columns_that_one_side_lacks_are_counted() -> None:
-    batches = [
-        lines_of(b"id,s,new\n1,x,a\n2,y,\nbad,z,b\n", "file:///a"),
-        lines_of(b"id\n3\n4\n", "file:///b"),
-    ]
-    notes = [row["_detail"] for row in rows_of(*batches) if row["_malformed"] is None and row["_detail"]]
-    assert Drift.of_notes(notes) == Drift(unknown=Counter(new=1), missing=Counter(s=2))
-
-
-def test_a_separator_at_the_end_of_each_line_is_a_column_without_a_name_or_a_value() -> None:
-    assert values_of(lines_of(b"id,\n1,\n2,\n", "file:///a")) == [(1, None), (2, None)]
-    rows = rows_of(lines_of(b"s,id,\nx,1,\n", "file:///a"))
-    assert [(row["id"], row["s"], row["_detail"]) for row in rows] == [(1, "x", None)]
-
-
-def test_columns_that_the_schema_does_not_name_are_kept_or_held_where_that_is_asked_for() -> None:
-    batch = lines_of(b'new,id,more,s\na,1,"""b""",x\n,2,,y\n', "file:///a")
-    kept = rows_of(
-        batch, schema=pa.schema([("id", pa.int32()), ("s", pa.string()), ("_unknown", pa.string())])
-    )
-    assert [(row["id"], row["s"], row["_unknown"]) for row in kept] == [
-        (1, "x", '{"new":"a","more":"\\"b\\""}'), (2, "y", None)
-    ]  # fmt: skip
-    reader = CsvReader(
-        schema=pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect(), holds_unknown=True
-    )
-    [rows] = CsvFiles(reader=reader, header=True).rows(iter([batch]))
-    assert rows["_detail"].to_pylist() == ['new: not in the schema, and unknown is "hold"', None]

@@ -20,7 +20,9 @@ from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
 from etl.sources.json_records.arrays import JsonArrays
 from etl.sources.json_records.blocks import FEW, PIECE, JsonReader
+from etl.sources.raw.lines import Lines
 from etl.sources.unreadable import FileUnfit
+from tests.support.parts import Land
 
 SCHEMA = pa.schema(
     {"v": pa.int32(), "s": pa.string(), "d": pa.decimal128(10, 2), "a": pa.list_(pa.list_(pa.int32()))}
@@ -41,7 +43,10 @@ def numbers(count: int) -> str:
 
 
 BOUNDS: list[tuple[str, str, str]] = [  # a record at a bound, one beyond it, and what is told of that one
-    (padded(2000), padded(2001), "found 2,001 bytes, wanted 2,000 at most (SLUICE_RECORD_BYTES); the first 2,000 are kept"),
+    (
+        padded(2000), padded(2001),
+        "found 2,001 bytes or more, wanted 2,000 at most (SLUICE_RECORD_BYTES); the first 2,000 are kept",
+    ),
     (numbers(500), numbers(501), "found 501 fields or more, wanted 500 at most (SLUICE_RECORD_FIELDS)"),
     ('{"a":[[1]]}', '{"a":[[[1]]]}', "found 4 levels within each other, wanted 3 at most (SLUICE_RECORD_DEPTH)"),
     ('{"u":[{}],"v":1}', '{"u":[{"x":[]}],"v":1}',
@@ -116,7 +121,7 @@ def test_of_a_record_that_is_too_long_the_beginning_is_kept_in_whole_characters(
             "of 65,536 bytes the last is of a character that goes on"
         )
         assert row["_detail"] == (
-            "found 120,008 bytes, wanted 100,000 at most (SLUICE_RECORD_BYTES); the first 65,536 are kept"
+            "found 120,008 bytes or more, wanted 100,000 at most (SLUICE_RECORD_BYTES); the first 65,536 are kept"
         )
     assert KEPT_BYTES == 65_536
 
@@ -164,11 +169,9 @@ def test_a_file_of_as_many_columns_as_a_record_may_have_is_read(width: int) -> N
     assert short == f"found 1 of {width} fields"
 
 
-def test_a_first_line_that_is_too_long_is_no_header() -> None:
-    batch = pa.RecordBatch.from_pydict(
-        {"value": pa.array([b"v," * 600_000, b"1"]), "uri": ["file:///a"] * 2, "start": pa.array([0, 0])}
-    )
-    files = CsvFiles(reader=CsvReader(schema=SCHEMA.remove(3), dialect=Dialect()), header=True)
+def test_a_first_line_that_is_too_long_is_no_header(tmp_path: Path) -> None:
+    batch = Land(tmp_path)(b"v," * 600_000 + b"\n1")
+    files = CsvFiles(reader=CsvReader(schema=SCHEMA.remove(3), dialect=Dialect()), header=True, lines=Lines())
     with pytest.raises(FileUnfit, match="its first line is longer than 1,048,576 bytes"):
         list(files.rows(iter([batch])))
 
@@ -179,18 +182,19 @@ def test_a_first_line_that_is_too_long_is_no_header() -> None:
         (padded(2001), BOUNDS[0][2]),
         (numbers(501), BOUNDS[1][2]),
         ('{"u":' + "[" * 100_000 + "]" * 100_000 + "}",
-         "found 200,006 bytes, wanted 2,000 at most (SLUICE_RECORD_BYTES); the first 2,000 are kept"),
+         "found 200,006 bytes or more, wanted 2,000 at most (SLUICE_RECORD_BYTES); the first 2,000 are kept"),
         ('{"u":' + "[" * 400 + "]" * 400 + "}",
          "found 401 levels within each other, wanted 3 at most (SLUICE_RECORD_DEPTH)"),
         ('{"v": x}', "no JSON: Expecting value at character 7"),
-        ("9" * 5000, "found 5,000 bytes, wanted 2,000 at most (SLUICE_RECORD_BYTES); the first 2,000 are kept"),
+        ("9" * 5000, "found 5,000 bytes or more, wanted 2,000 at most (SLUICE_RECORD_BYTES); the first 2,000 are kept"),
     ],
     ids=lambda one: str(one)[:40],
 )  # fmt: skip
-def test_an_element_of_an_array_beyond_a_bound_is_held_by_itself(element: str, detail: str) -> None:
-    file = f'[{{"v": 1}}, {element}, {{"v": 2}}, {padded(2000)}]'.encode()
-    batch = pa.RecordBatch.from_pydict({"value": pa.array([file]), "uri": ["file:///a"]})
-    arrays = JsonArrays(reader=JsonReader(schema=SCHEMA, bounds=SMALL))
+def test_an_element_of_an_array_beyond_a_bound_is_held_by_itself(
+    element: str, detail: str, tmp_path: Path
+) -> None:
+    batch = Land(tmp_path)(f'[{{"v": 1}}, {element}, {{"v": 2}}, {padded(2000)}]')
+    arrays = JsonArrays(reader=JsonReader(schema=SCHEMA, bounds=SMALL), lines=Lines())
     rows = [row for some in arrays.rows(iter([batch])) for row in some.to_pylist()]
     assert [(row["v"], row["_detail"]) for row in rows] == [(1, None), (None, detail), (2, None), (1, None)]
 

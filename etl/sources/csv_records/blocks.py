@@ -127,7 +127,7 @@ class CsvReader:
         if not long.any():
             return records, {}
         beyond: dict[int, Misfit] = {
-            number: Beyond(self.bounds, "record_bytes", f"{lengths[number].as_py():,} bytes")
+            number: Beyond(self.bounds, "record_bytes", f"{lengths[number].as_py():,} bytes or more")
             for number in np.flatnonzero(long).tolist()
         }
         return pc.if_else(pa.array(long), None, records), beyond

@@ -1,11 +1,10 @@
-"""Reads the lines of CSV files, as a task gets them: by each file's own header."""
+"""Reads CSV files by each one's own header."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,49 +12,38 @@ from etl.common.record_columns import SOURCE_PATH
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout, header_of, header_values
+from etl.sources.raw.lines import Lines
+from etl.sources.raw.parts import Part
 from etl.sources.unreadable import FileUnfit
 
 ROWS = 10_000  # of a file that is read as a whole, at a time
-_BOM = "\ufeff"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CsvFiles:
-    """Reads batches of `value` (binary), `uri` and `start`, the byte at which the line's part of the file begins.
-
-    A value is a line, or a whole file where the dialect says so. The rows have the schema's columns, those of BESIDE
-    and the URI.
-    """
+    """Reads parts of files, or whole ones where the dialect says so, as rows beside those of BESIDE and the URI."""
 
     reader: CsvReader
     header: bool
-    tolerant: bool = False  # of a file that is unfit nothing is read, instead of an error
+    lines: Lines
     _layouts: dict[str, Layout | None] = field(default_factory=dict)  # by URI; None: nothing is read of it
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all batches of one task. Raises FileUnfit for a file that does not fit the schema."""
-        last: tuple[str, int] | None = None
-        begins = False
-        for batch in batches:
-            for some in _by_part(batch):
-                part = (some.column(1)[0].as_py(), some.column(2)[0].as_py())
-                if part != last:
-                    last, begins = part, part[1] == 0
-                try:
-                    for records in self._records(some.column(0)):
-                        yield from self._read(records, part[0], begins=begins)
-                        begins = begins and not len(records)
-                except FileUnfit as unfit:
-                    if not self.tolerant:
-                        raise unfit.of(part[0]) from unfit
-                    self._layouts[part[0]] = None
+        """Yield the rows of all parts of one task. Raises FileUnfit for a file that does not fit the schema."""
+        for part in Part.listed(batches):
+            begins = part.start == 0
+            try:
+                for records in self._records(part):
+                    yield from self._read(records, part.uri, begins=begins)
+                    begins = begins and not len(records)
+            except FileUnfit as unfit:
+                if not self.lines.tolerant:
+                    raise unfit.of(part.uri) from unfit
+                self._layouts[part.uri] = None
 
     def _read(self, records: pa.Array, uri: str, *, begins: bool) -> Iterator[pa.RecordBatch]:
         if not len(records):
             return
-        if begins:
-            first = records[0].as_py().removeprefix(_BOM.encode())
-            records = pa.concat_arrays([pa.array([first], pa.binary()), records.slice(1)])
         layout = self._layout(uri, records if begins else None)
         if layout is None:
             return
@@ -81,26 +69,26 @@ class CsvFiles:
             header = header_values(begun[0].as_py().decode(encoding, "replace"), dialect)
         return None if header is None else Layout.of_header(header, names)
 
-    def _records(self, values: pa.Array) -> Iterator[pa.Array]:
+    def _records(self, part: Part) -> Iterator[pa.Array]:
         """Yield records, a number at a time, without lines of nothing."""
         dialect = self.reader.dialect
         if not dialect.whole_files:
-            yield _without_blank(values, dialect)
+            yield from (_without_blank(lines, dialect) for lines in self.lines.of(part))
             return
-        for value in values:
-            some: list[bytes] = []
-            for record in filter(dialect.is_record, dialect.records(_decoded(value, dialect))):
-                some.append(record.encode("utf-8", _undecodable(dialect)))
-                if len(some) == ROWS:
-                    yield pa.array(some, pa.binary())
-                    some = []
-            yield pa.array(some, pa.binary())
+        some: list[bytes] = []
+        text = _decoded(self.lines.whole(part), dialect)
+        for record in filter(dialect.is_record, dialect.records(text)):
+            some.append(record.encode("utf-8", _undecodable(dialect)))
+            if len(some) == ROWS:
+                yield pa.array(some, pa.binary())
+                some = []
+        yield pa.array(some, pa.binary())
 
 
-def _decoded(value: pa.Scalar, dialect: Dialect) -> str:
+def _decoded(content: bytes, dialect: Dialect) -> str:
     """Decode a whole file; of bytes that are none of its encoding, the records are held later."""
     try:
-        return dialect.decoded(value.as_buffer().to_pybytes(), _undecodable(dialect))
+        return dialect.decoded(content, _undecodable(dialect))
     except UnicodeDecodeError as error:
         raise FileUnfit(
             f"it is no {dialect.encoding.upper()}: {error.reason} at byte {error.start + 1}"
@@ -115,13 +103,3 @@ def _undecodable(dialect: Dialect) -> str:
 def _without_blank(lines: pa.Array, dialect: Dialect) -> pa.Array:
     blank = pc.match_substring_regex(lines, dialect.blank)
     return lines.filter(pc.invert(blank)) if pc.any(blank).as_py() else lines
-
-
-def _by_part(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of each part of a file apart, as they follow one another."""
-    uris = pc.run_end_encode(batch.column(1)).run_ends.to_numpy()
-    starts = np.flatnonzero(np.diff(batch.column(2).to_numpy())) + 1
-    at = 0
-    for end in np.unique(np.concatenate([uris, starts])).tolist():
-        yield batch.slice(at, end - at)
-        at = end

@@ -12,6 +12,8 @@ import pyarrow as pa
 from etl.common.record_columns import SOURCE_PATH
 from etl.sources.json_records.blocks import JsonReader
 from etl.sources.json_records.lines import BLANK
+from etl.sources.raw.lines import Lines
+from etl.sources.raw.parts import Part
 from etl.sources.unreadable import FileUnfit
 
 RECORDS = 10_000  # of a file, at a time
@@ -25,23 +27,22 @@ _TO_BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{_TEXT})*+([\[\]{{}}])', re.DOTALL
 
 @dataclass(frozen=True, kw_only=True)
 class JsonArrays:
-    """Reads batches of `value` (binary), each a whole file, and `uri`: rows of the reader beside the URI."""
+    """Reads whole files as rows of the reader, beside the URI."""
 
     reader: JsonReader
-    tolerant: bool = False  # of a file that is unfit what is before the fault is read, instead of an error
+    lines: Lines  # where damage is tolerated, what is before a fault in the array is read
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all files of one task. Raises FileUnfit for one that is no whole array."""
-        for batch in batches:
-            for value, uri in zip(batch.column(0), batch.column(1).to_pylist(), strict=True):
-                text = value.as_buffer().to_pybytes().decode("utf-8", "surrogateescape")
-                try:
-                    for records in _many(elements(text)):
-                        rows = self.reader.read(records)
-                        yield rows.append_column(SOURCE_PATH, pa.repeat(uri, len(rows)))
-                except FileUnfit as unfit:
-                    if not self.tolerant:
-                        raise unfit.of(uri) from unfit
+        for part in Part.listed(batches):
+            try:
+                text = self.lines.whole(part).decode("utf-8", "surrogateescape")
+                for records in _many(elements(text)):
+                    rows = self.reader.read(records)
+                    yield rows.append_column(SOURCE_PATH, pa.repeat(part.uri, len(rows)))
+            except FileUnfit as unfit:
+                if not self.lines.tolerant:
+                    raise unfit.of(part.uri) from unfit
 
 
 def elements(text: str) -> Iterator[str]:

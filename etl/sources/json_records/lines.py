@@ -24,7 +24,7 @@ _DECODER = json.JSONDecoder(
 def members_of(line: bytes, bounds: Bounds = DEFAULT) -> Members:
     """Return the members of a record, which is to be one whole object in UTF-8; raise Misfit where it is not."""
     if len(line) > bounds.record_bytes:
-        raise Beyond(bounds, "record_bytes", f"{len(line):,} bytes")
+        raise Beyond(bounds, "record_bytes", f"{len(line):,} bytes or more")
     text = _decoded(line)
     _require_within(text, bounds)
     return _parsed(text)

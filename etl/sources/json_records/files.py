@@ -1,0 +1,49 @@
+"""Reads files of JSON Lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.sources.json_records.blocks import JsonReader
+from etl.sources.json_records.lines import BLANK
+from etl.sources.raw.lines import Lines
+from etl.sources.raw.parts import Part
+from etl.sources.unreadable import FileUnfit
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonFiles:
+    """Reads parts of files as rows of the reader, beside the URI of each one, or of malformed ones alone."""
+
+    reader: JsonReader
+    lines: Lines
+    named: bool  # else a row that is not malformed has no URI
+
+    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all parts of one task."""
+        for part in Part.listed(batches):
+            try:
+                for records in self.lines.of(part):
+                    rows = self.reader.read(_without_blank(records))
+                    yield rows.append_column(SOURCE_PATH, self._uris(part.uri, rows))
+            except FileUnfit as unfit:
+                raise unfit.of(part.uri) from unfit
+
+    def _uris(self, uri: str, rows: pa.RecordBatch) -> pa.Array:
+        if self.named:
+            return pa.repeat(uri, len(rows))
+        return pc.if_else(rows[MALFORMED_COLUMN].is_valid(), uri, pa.scalar(None, pa.string()))
+
+
+def _without_blank(lines: pa.Array) -> pa.Array:
+    """Leave out lines of nothing but blanks; one that begins as an object is none."""
+    begun = pc.starts_with(lines, b"{")
+    if pc.all(begun).as_py():
+        return lines
+    blank = pc.match_substring_regex(lines, f"^[{BLANK}]*$")
+    return lines.filter(pc.invert(blank))

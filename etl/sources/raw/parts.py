@@ -1,0 +1,58 @@
+"""Parts of files: tasks open them, so that no byte of a file goes through Spark's JVM, and several read a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from etl.common.record_columns import SOURCE_PATH
+from etl.sources.raw.compression import UNPACKERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SPARK_FORMAT = "binaryFile"  # tells of files; as long as nobody asks for their content, Spark opens none
+SPARK_SCHEMA = "path string, modificationTime timestamp, length long, content binary"
+PART_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of a file that begin from one byte on, and before another one.
+
+    A file that is packed, or not taken apart, is one part: `end` is its size as it lies there.
+    """
+
+    uri: str
+    start: int
+    end: int
+
+    @classmethod
+    def listed(cls, batches: Iterator[pa.RecordBatch]) -> Iterator[Part]:
+        """Yield the parts that the rows of a frame of `parts` tell of."""
+        for batch in batches:
+            for uri, start, end in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield cls(uri, start, end)
+
+
+def parts(files: DataFrame, uri: Column, *, apart: bool) -> DataFrame:
+    """Return the parts of files, a row each; `files` is a frame of SPARK_FORMAT and `uri` tells what a file is called.
+
+    Where they are taken `apart`, the parts are dealt out to tasks; whole files lie as Spark packs them, by their size.
+    """
+    from pyspark.sql import functions as F
+
+    size = F.col("_metadata.file_size")
+    named = files.where(size > 0).select(uri.alias(SOURCE_PATH), size.alias("size"))
+    if not apart:
+        return named.select(SOURCE_PATH, F.lit(0).cast("bigint").alias("start"), F.col("size").alias("end"))
+    ends = "|".join(suffix.replace(".", r"\.") for suffix in UNPACKERS)
+    packed = F.col(SOURCE_PATH).rlike(f"(?:{ends})$")
+    step = F.when(packed, F.col("size")).otherwise(PART_BYTES)
+    starts = F.explode(F.sequence(F.lit(0).cast("bigint"), F.col("size") - 1, step)).alias("start")
+    end = F.least(F.col("start") + PART_BYTES, F.col("size")).alias("end")
+    each = named.select(SOURCE_PATH, starts, "size").select(SOURCE_PATH, "start", end)
+    return each.repartition(each.sparkSession.sparkContext.defaultParallelism)
