@@ -1,0 +1,99 @@
+"""Malformed records come with the pass that counts them; files are read again only for those that do not fit in."""
+
+from __future__ import annotations
+
+import pytest
+
+from etl.sources import base
+from etl.sources.base import Source
+from etl.sources.counts import LONGEST_CARRIED
+from tests.support.home import Home
+
+DECLARATION = """
+from etl.pipeline import Append, Files, Pipeline
+
+PIPELINE = Pipeline(
+    name="taps", sources=(Files("taps/*.jsonl"), Files("taps/*.csv")), schema="id int, s string",
+    transform=lambda df: df, sink=Append(), max_quarantine_share=1.0, {more}
+)
+"""
+HELD = "SELECT source_path, raw, detail, reasons FROM sluice.quarantine ORDER BY 1, 2"
+NO_ID = 'id: found "x", wanted int, from -2147483648 to 2147483647'
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
+    """Return the sources that were asked for their malformed records, as they are asked."""
+    asked: list[Source] = []
+    malformed = Source.malformed
+
+    def noted(self: Source, *args: object, **more: object) -> object:
+        asked.append(self)
+        return malformed(self, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Source, "malformed", noted)
+    return asked
+
+
+def land(home: Home, name: str, *raws: str, good: int = 3) -> list[tuple[str, str, str, list[str]]]:
+    """Land a file of good records and malformed ones, and return what must be held of these."""
+    lines = [*(f'{{"id": {number}, "s": "a"}}' for number in range(good)), *raws]
+    home.write(f"taps/{name}.jsonl", "".join(f"{line}\n" for line in lines))
+    return [(home.uri(f"taps/{name}.jsonl"), raw, NO_ID, ["malformed"]) for raw in sorted(raws)]
+
+
+def record(size: int) -> str:
+    frame = '{"id": "x", "s": ""}'
+    return frame.replace('""', f'"{"s" * (size - len(frame))}"')
+
+
+def test_they_are_held_with_file_and_detail_without_a_second_look(home: Home, looks: list[Source]) -> None:
+    home.declare("taps", text=DECLARATION.format(more=""))
+    held = land(home, "a", record(40), record(40), record(LONGEST_CARRIED)) + land(home, "b", record(30))
+    home.write("taps/c.csv", "s,id\na,1\nb,x\n")
+    csv = (
+        home.uri("taps/c.csv"),
+        "b,x",
+        'id: found "x", wanted int, from -2147483648 to 2147483647',
+        ["malformed"],
+    )
+    summary = home.run("taps")
+    assert (summary.rows_in, summary.malformed) == (12, 5)
+    assert home.ask(HELD) == [*held, csv]
+    assert looks == []
+    home.assert_clean("taps")
+
+
+@pytest.mark.parametrize("why", ["long", "many"])
+def test_files_are_read_again_for_longer_or_more_ones(
+    home: Home, looks: list[Source], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "many":
+        monkeypatch.setattr(base, "MOST_CARRIED", 2)
+    home.declare("taps", text=DECLARATION.format(more=""))
+    sizes = (40, 50, 60) if why == "many" else (40, LONGEST_CARRIED + 1)
+    held = land(home, "a", *map(record, sizes))
+    assert home.run("taps").malformed == len(sizes)
+    assert sorted(home.ask(HELD)) == sorted(held)
+    assert len(looks) == 1
+    home.assert_clean("taps")
+
+
+def test_late_records_are_read_again(home: Home, looks: list[Source]) -> None:
+    text = DECLARATION.format(more='late="at"').replace("id int, s string", "id int, s string, at timestamp")
+    home.declare(
+        "taps",
+        text=text.replace(
+            "lambda df: df,", 'lambda df: df.withWatermark("at", "1 hour").dropDuplicates(["id", "at"]),'
+        ),
+    )
+    home.write("taps/a.jsonl", '{"id": 1, "at": "2026-01-01T10:00:00Z"}\n{"id": "x", "s": ""}\n')
+    home.run("taps")
+    home.write(
+        "taps/b.jsonl", '{"id": 2, "at": "2026-01-01T01:00:00Z"}\n{"id": 3, "at": "2026-01-01T10:30:00Z"}\n'
+    )
+    home.run("taps")
+    _, (path, raw, detail, reasons) = home.ask(HELD)
+    assert (path, detail, reasons) == (home.uri("taps/b.jsonl"), None, ["late"]) and '"id":2' in raw
+    assert len(looks) == 2
+    home.assert_clean("taps")
