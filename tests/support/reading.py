@@ -68,7 +68,7 @@ class Read:
 
 
 def counts(job: DataFrame) -> dict[str, Any]:
-    return {name: count for name, count in observed(job, "source").items() if name != "notes"}
+    return {name: count for name, count in observed(job, "source").items() if name not in ("notes", "held")}
 
 
 def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -286,3 +286,13 @@ def test_the_columns_of_a_wide_file_are_found_at_once() -> None:
     names = [f"c{number}" for number in range(20_000)]
     layout = Layout.of_header([*names[::-1], "more"], names)
     assert (list(layout.positions), layout.unknown) == ([*range(20_000)][::-1], [("more", 20_000)])
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2, 39, [0, 39], [37, 38, 39]])
+def test_records_of_one_column_are_read_whichever_of_them_are_malformed(odd: int | list[int]) -> None:
+    schema = pa.schema([("s", pa.string())])
+    at = [odd] if isinstance(odd, int) else odd
+    lines = [b'"x' if number in at else b"x" for number in range(40)]
+    rows = CsvReader(schema=schema, dialect=Dialect()).read_headless(pa.array(lines, pa.binary())).to_pylist()
+    assert [row["_malformed"] for row in rows] == ['"x' if number in at else None for number in range(40)]
+    assert [row["s"] for row in rows] == [None if number in at else "x" for number in range(40)]

@@ -200,7 +200,8 @@ class CsvReader:
         if not len(texts):
             return [pa.array([], pa.string()) for _ in wanted]
         dialect = self.dialect.of_one_sign
-        text = joined(texts)
+        # A last record of nothing is one where its line has an end.
+        text = joined(pa.concat_arrays([texts, pa.array([""])]) if width == 1 else texts)
         names = [str(position) for position in range(width)]
         found = pcsv.read_csv(
             pa.BufferReader(text),
