@@ -115,11 +115,14 @@ KEEP_EVERYTHING = {
 
 
 def _s3a(services: Services) -> dict[str, str]:
-    """Return the settings of S3A, for an s3a:// landing or checkpoint and to read the lake.
+    """Return the settings of S3A, for an s3a:// landing or checkpoint and to read the lake, and of executors' Python.
 
     Credentials come by the AWS chain alone.
     """
     conf = {
+        # By their chain tasks open the files of a landing.
+        "spark.executorEnv.AWS_REGION": services.s3_region,
+        "spark.executorEnv.AWS_DEFAULT_REGION": services.s3_region,
         "spark.hadoop.fs.s3a.aws.credentials.provider": "software.amazon.awssdk.auth.credentials"
         ".DefaultCredentialsProvider",
         "spark.hadoop.fs.s3a.endpoint.region": services.s3_region,
@@ -127,6 +130,7 @@ def _s3a(services: Services) -> dict[str, str]:
         "spark.hadoop.fs.s3a.retry.limit": "4",
     }
     if services.s3_endpoint:
+        conf["spark.executorEnv.AWS_ENDPOINT_URL_S3"] = services.s3_endpoint
         conf["spark.hadoop.fs.s3a.endpoint"] = services.s3_endpoint
         conf["spark.hadoop.fs.s3a.path.style.access"] = "true"
     return conf

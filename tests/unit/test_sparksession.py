@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,18 @@ def test_a_small_job_is_shuffled_into_as_many_parts_as_there_are_cores(
 ) -> None:
     found = configuration(settings.model_copy(update={"spark_master": master}), NOWHERE)
     assert found[SHUFFLES] == parts
+
+
+def test_tasks_elsewhere_find_the_landing_s_s3_as_the_driver_does(settings: Settings) -> None:
+    away = settings.model_copy(update={"spark_master": "spark://master:7077"})
+    found = configuration(away, replace(NOWHERE, s3_endpoint="http://s3:7070", s3_region="eu-north-1"))
+    environment = {
+        name.removeprefix("spark.executorEnv."): value
+        for name, value in found.items()
+        if name.startswith("spark.executorEnv.")
+    }
+    assert environment == {
+        "AWS_ENDPOINT_URL_S3": "http://s3:7070",
+        "AWS_REGION": "eu-north-1",
+        "AWS_DEFAULT_REGION": "eu-north-1",
+    }
