@@ -134,7 +134,8 @@ def _progress(told: Any) -> StreamingProgress:
     Where tasks open the files, the rows that Spark counts are parts of files.
     """
     observed = told.observedMetrics()
-    counts = [observed[name].getAs("rows") for name in observed if name.startswith(OBSERVATION)]
+    of_sources = (name for name in observed if name == OBSERVATION or name.startswith(f"{OBSERVATION} "))
+    counts = [observed[name].getAs("rows") for name in of_sources]
     progress: StreamingProgress = json.loads(told.json())
     if not counts or not progress["numInputRows"]:
         return progress

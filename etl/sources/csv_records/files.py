@@ -58,7 +58,7 @@ class CsvFiles:
             self._layouts[uri] = self._found_layout(uri, begun)
         return self._layouts[uri]
 
-    def _found_layout(self, uri: str, begun: pa.Array | None) -> Layout | None:
+    def _found_layout(self, uri: str, begun: pa.Array | None) -> Layout:
         names, dialect = self.reader.names, self.reader.dialect
         if not self.header:
             return Layout.of_schema(names)
@@ -67,7 +67,7 @@ class CsvFiles:
         else:
             encoding = "utf-8" if dialect.whole_files else dialect.encoding
             header = header_values(begun[0].as_py().decode(encoding, "replace"), dialect)
-        return None if header is None else Layout.of_header(header, names)
+        return Layout.of_header(header, names)
 
     def _records(self, part: Part) -> Iterator[pa.Array]:
         """Yield records, a number at a time, without lines of nothing."""

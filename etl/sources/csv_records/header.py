@@ -11,7 +11,7 @@ from etl.common.paths import filesystem, to_path
 from etl.common.wording import first_few, visible
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.json_records.values import Misfit
-from etl.sources.unreadable import FileUnfit
+from etl.sources.unreadable import FileUnfit, FileUnread
 
 HEADER_BYTES = 1 << 20  # of a file; a longer header is refused
 
@@ -67,10 +67,19 @@ class Layout:
         return cls(width=len(given), positions=list(found.values()), unknown=unknown, missing=missing)
 
 
-def header_of(uri: str, dialect: Dialect) -> list[str] | None:
-    """Read the header of a file; None where the file has no record. Raises FileUnfit for one that is none."""
+def header_of(uri: str, dialect: Dialect) -> list[str]:
+    """Read the header of a file that has records.
+
+    Raises FileUnfit where it is none, or not at the file's beginning, FileUnread where it can't be read now.
+    """
     store, path = filesystem(to_path(uri))
-    return read_header(store, path, dialect)
+    try:
+        header = read_header(store, path, dialect)
+    except OSError as error:
+        raise FileUnread.of(uri, error) from error
+    if header is None:
+        raise FileUnfit(f"its first {HEADER_BYTES:,} bytes are blank, so its header is not known")
+    return header
 
 
 def read_header(store: FileSystem, path: str, dialect: Dialect) -> list[str] | None:

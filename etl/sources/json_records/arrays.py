@@ -74,7 +74,7 @@ def _end(text: str, at: int, number: int) -> int:
     begun = text[at : at + SHORT]
     try:
         _, end = _DECODER.raw_decode(begun)
-        if end < SHORT:  # else a number may go on
+        if end < SHORT - len("e+"):  # else a number may go on
             return at + end
     except (json.JSONDecodeError, RecursionError):
         pass

@@ -10,10 +10,12 @@ import pyarrow.compute as pc
 
 from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
 from etl.sources.json_records.blocks import JsonReader
-from etl.sources.json_records.lines import BLANK
 from etl.sources.raw.lines import Lines
 from etl.sources.raw.parts import Part
 from etl.sources.unreadable import FileUnfit
+
+# What BLANK has, for RE2 over bytes: there a byte order mark within brackets would be each of its three.
+_BLANK_LINE = r"\A(?:[ \t\r\n]|\xef\xbb\xbf)*\z"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,5 +47,5 @@ def _without_blank(lines: pa.Array) -> pa.Array:
     begun = pc.starts_with(lines, b"{")
     if pc.all(begun).as_py():
         return lines
-    blank = pc.match_substring_regex(lines, f"^[{BLANK}]*$")
+    blank = pc.match_substring_regex(lines, _BLANK_LINE)
     return lines.filter(pc.invert(blank))

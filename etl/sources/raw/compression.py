@@ -92,7 +92,9 @@ def _hadoop_blocks(codec: str, length: Callable[[bytes], int]) -> Unpack:
                 if len(packed) < size:
                     raise FileUnfit(f"it ends early: {size - len(packed):,} bytes before a block's end")
                 with _told((IndexError, OSError, pa.ArrowException), file.tell()):
-                    piece = pa.Codec(codec).decompress(packed, decompressed_size=length(packed), asbytes=True)
+                    if (made := length(packed)) > left:  # else a damaged length would take any memory
+                        raise OSError(f"a piece of {made:,} bytes in {left:,} of a block")
+                    piece = pa.Codec(codec).decompress(packed, decompressed_size=made, asbytes=True)
                 left -= len(piece)
                 yield piece
 

@@ -71,7 +71,7 @@ class Lines:
                     cut = self._cut(block)
                     if cut:
                         yield block[:cut]
-                    read = [block[cut:] if cut else block[: self.longest + 1]]
+                    read = [block[cut:] if cut else self._beginning(block)]
         except FileUnfit:
             if not self.tolerant:
                 raise
@@ -79,6 +79,13 @@ class Lines:
             read = [read[0][: self._cut(read[0])]]
         if last := b"".join(read):
             yield last
+
+    def _beginning(self, line: bytes) -> bytes:
+        """Return so much of a line, which goes on, that it shows whether it is too long, a byte order mark or not."""
+        kept = len(_BOM) + self.longest + 1
+        # A carriage return at the end may end it.
+        is_ended = self.separator is None and len(line) > kept and line.endswith(b"\r")
+        return line[:kept] + b"\r" if is_ended else line[:kept]
 
     def _cut(self, some: bytes) -> int:
         """Return where in these bytes, which go on, the last line that ends in them is at its end; 0 where none does."""
