@@ -1,9 +1,9 @@
 """Records the progress that Spark reports of a run's micro-batches in the ledger: rates, phases, state, watermark.
 
 No batch waits for it and no run fails by it: a thread of its own reads what the query has told since it last looked,
-and writes it in transactions of its own; what can't be written is a warning. Spark keeps the last hundred batches of
-a query, so that nothing is lost while PostgreSQL is away for a moment, nor at the query's end, after which it is
-looked at once more. decisions/0014 says why it is asked and does not call.
+and writes it in transactions of its own; what can't be written is a warning. The last hundred batches are kept until
+they are written, so that nothing is lost while PostgreSQL is away for a moment, nor at the query's end, after which it
+is looked at once more. decisions/0014 says why it is asked and does not call.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -55,6 +56,7 @@ class ProgressRecorder:
         self._name = lease.pipeline
         self._phases: dict[int, Mapping[str, int]] = {}  # of deliveries that Spark has not told of yet
         self._looked = ""  # when the trigger began that was looked at last
+        self._unwritten: deque[StreamingProgress] = deque(maxlen=LEAST_KEPT)
         self._failed = False
 
     def delivered(self, receipt: Receipt) -> None:
@@ -87,11 +89,11 @@ class ProgressRecorder:
         from py4j.protocol import Py4JError
 
         try:
-            told = _since(query, self._looked)
-            new = [_progress(one) for one in told]
-            self._write([one for one in new if "addBatch" in one["durationMs"]])
-            for one in told:
-                one.observedMetrics().clear()  # malformed records are in there, and Spark keeps a hundred of these
+            for one in _since(query, self._looked):
+                self._unwritten.append(_progress(one))
+                self._looked = self._unwritten[-1]["timestamp"]
+            self._write([one for one in self._unwritten if "addBatch" in one["durationMs"]])
+            self._unwritten.clear()
         except (OSError, Py4JError) as error:  # its JVM is gone, which the run itself tells
             log.debug("the query of %s can't be asked for its progress: %s", self._name, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it
@@ -100,7 +102,6 @@ class ProgressRecorder:
             self._failed = True
         else:
             self._failed = False
-            self._looked = new[-1]["timestamp"] if new else self._looked
 
     def _write(self, batches: Sequence[StreamingProgress]) -> None:
         if not batches:
@@ -129,13 +130,15 @@ def _since(query: StreamingQuery, looked: str) -> list[Any]:
 
 
 def _progress(told: Any) -> StreamingProgress:
-    """Return the progress of one batch, its input counted in records.
+    """Return the progress of one batch, its input counted in records, and let Spark forget what it observed.
 
-    Where tasks open the files, the rows that Spark counts are parts of files.
+    Where tasks open the files, the rows that Spark counts are parts of files. What it observed has malformed records in
+    it, and it keeps a hundred of these.
     """
     observed = told.observedMetrics()
     of_sources = (name for name in observed if name == OBSERVATION or name.startswith(f"{OBSERVATION} "))
     counts = [observed[name].getAs("rows") for name in of_sources]
+    observed.clear()
     progress: StreamingProgress = json.loads(told.json())
     if not counts or not progress["numInputRows"]:
         return progress

@@ -29,7 +29,7 @@ from etl.common.record_columns import (
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
-from etl.sources.counts import LONGEST_CARRIED, MOST_CARRIED, Counted
+from etl.sources.counts import CARRIED_BY_TASKS, LONGEST_CARRIED, MOST_CARRIED, Counted
 from etl.sources.evidence import changed
 from etl.sources.parsing import Records, union
 from etl.sources.schemas import field_of
@@ -214,7 +214,7 @@ class Source(ABC):
 
         nothing = F.lit(None).cast("string")
         for name in self._observations.values():
-            frame = frame.observe(name, *_counted(nothing, nothing, nothing, carried=False))
+            frame = frame.observe(name, *_counted(nothing, nothing, nothing, carried=0))
         return frame
 
     def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
@@ -267,10 +267,15 @@ class Source(ABC):
         late = self.pipeline.all_streams[name].late
         held = F.col(MALFORMED_COLUMN), F.col(SOURCE_PATH), F.col(DETAIL)
         # A record that is late, and not malformed, has not told its file.
-        counts = _counted(*held, carried=late is None)
+        counts = _counted(*held, carried=self._carried() if late is None else 0)
         if late is not None:
             return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
         return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
+
+    def _carried(self) -> int:
+        """Return how many malformed records may come with a pass, where few tasks more than there are cores read it."""
+        tasks = 16 + self.spark.sparkContext.defaultParallelism
+        return min(MOST_CARRIED, CARRIED_BY_TASKS // tasks)
 
     @property
     def _observations(self) -> dict[str | None, str]:
@@ -375,18 +380,18 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
             )
 
 
-def _counted(malformed: Column, path: Column, detail: Column, *, carried: bool) -> tuple[Column, ...]:
+def _counted(malformed: Column, path: Column, detail: Column, *, carried: int) -> tuple[Column, ...]:
     """Return what is observed of records: `Counted.of` takes it."""
     from pyspark.sql import functions as F
 
     notes = F.collect_list(F.when(malformed.isNull(), detail))
-    length = F.octet_length(malformed)
+    length = F.octet_length(malformed) + F.octet_length(detail)
     held = F.struct(malformed.alias(RAW), path.alias(SOURCE_PATH), detail.alias(DETAIL))
     short = F.when(length <= LONGEST_CARRIED, length) if carried else F.lit(None).cast("int")
     return (
         F.count(F.lit(1)).alias("rows"),
         F.count(malformed).alias("malformed"),
-        F.min_by(held, short, MOST_CARRIED).alias("held"),
+        F.min_by(held, short, max(carried, 1)).alias("held"),
         notes.alias("notes"),
     )
 

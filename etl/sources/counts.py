@@ -17,9 +17,11 @@ from etl.spark.watermark import LATE
 
 MOST = 100  # fields that are named; the most frequent ones
 LONGEST = 100  # characters of a name
-# Malformed records that a pass brings to the driver beside their count. They take at most some 25 MB there.
+# Malformed records that a pass brings to the driver beside their count; each task brings as many, before they are put
+# together. All of them take some 250 MB of the driver's memory at most.
 MOST_CARRIED = 25_000
-LONGEST_CARRIED = 1_000  # bytes of one
+CARRIED_BY_TASKS = 400_000
+LONGEST_CARRIED = 500  # bytes of one, with its detail
 
 
 @dataclass(frozen=True, kw_only=True)

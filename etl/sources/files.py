@@ -252,7 +252,9 @@ class FileSource(Source):
         read = partial(self._read, files, broken=False)
         if files.kind in ("parquet", "text"):  # which Spark reads
             return unreadable(uris, read)
-        return unreadable(uris, read, at_once=partial(faults, self.spark, files, self.fields[files.stream]))
+        return unreadable(
+            uris, read, at_once=partial(faults, self.spark, files, self.fields[files.stream], self.bounds)
+        )
 
     def _refuse_ambiguous(self, uri: str, like: Sequence[int]) -> None:
         if len({self.files[n].stream for n in like}) > 1:

@@ -140,14 +140,16 @@ def read_files(
     return union(frames)
 
 
-def faults(spark: SparkSession, files: Files, schema: StructType, uris: Iterable[str]) -> dict[str, str]:
+def faults(
+    spark: SparkSession, files: Files, schema: StructType, bounds: Bounds, uris: Iterable[str]
+) -> dict[str, str]:
     """Read files of JSON or CSV to their ends, in one job; return those that can't be read so, each with the reason.
 
     Raises what Spark raises where not all of them can be looked at.
     """
     from pyspark.sql import functions as F
 
-    rows, apart = _file_reader(files, schema, Reading(named=True))
+    rows, apart = _file_reader(files, schema, Reading(named=True, bounds=bounds))
     by_path = {to_path(uri): uri for uri in uris}  # Spark may write the same URI otherwise
     found = spark.read.options(**_AS_NAMED).schema(SPARK_SCHEMA).format(SPARK_FORMAT).load([*by_path])
     unfit = parts(found, F.expr(_URI), apart=apart).mapInArrow(
@@ -216,9 +218,14 @@ def _rows(
 def _file_reader(files: Files | Lookup, schema: StructType, reading: Reading) -> tuple[Read, bool]:
     """Return what reads parts of files, and whether it takes files apart."""
     arrow, unknown, bounds = arrow_schema(schema), reading.holds_unknown, reading.bounds
-    lines = Lines(separator=_separator(files.options), tolerant=reading.broken, longest=bounds.record_bytes)
-    if files.kind == "csv":
-        dialect = Dialect.of(files.options)
+    dialect = Dialect.of(files.options) if files.kind == "csv" else None
+    ends = files.options.get("lineSep")
+    lines = Lines(
+        separator=None if ends is None else ends.encode(dialect.encoding if dialect else "utf-8"),
+        tolerant=reading.broken,
+        longest=bounds.record_bytes,
+    )
+    if dialect is not None:
         csv = CsvReader(schema=arrow, dialect=dialect, holds_unknown=unknown, bounds=bounds)
         apart = lines.apart and not csv.dialect.whole_files
         return CsvFiles(reader=csv, header=files.header, lines=lines).rows, apart
@@ -226,12 +233,6 @@ def _file_reader(files: Files | Lookup, schema: StructType, reading: Reading) ->
     if files.kind == "json-array":
         return JsonArrays(reader=json, lines=lines).rows, False
     return JsonFiles(reader=json, lines=lines, named=reading.named).rows, lines.apart
-
-
-def _separator(options: Mapping[str, str]) -> bytes | None:
-    """Return what ends a line, where an option says it."""
-    named = options.get("lineSep")
-    return None if named is None else named.encode()
 
 
 def _rows_of_files(parts: DataFrame, schema: StructType, rows: Read, reading: Reading) -> DataFrame:

@@ -49,7 +49,9 @@ def record(size: int) -> str:
 
 def test_they_are_held_with_file_and_detail_without_a_second_look(home: Home, looks: list[Source]) -> None:
     home.declare("taps", text=DECLARATION.format(more=""))
-    held = land(home, "a", record(40), record(40), record(LONGEST_CARRIED)) + land(home, "b", record(30))
+    held = land(home, "a", record(40), record(40), record(LONGEST_CARRIED - len(NO_ID))) + land(
+        home, "b", record(30)
+    )
     home.write("taps/c.csv", "s,id\na,1\nb,x\n")
     csv = (
         home.uri("taps/c.csv"),
@@ -71,7 +73,7 @@ def test_files_are_read_again_for_longer_or_more_ones(
     if why == "many":
         monkeypatch.setattr(base, "MOST_CARRIED", 2)
     home.declare("taps", text=DECLARATION.format(more=""))
-    sizes = (40, 50, 60) if why == "many" else (40, LONGEST_CARRIED + 1)
+    sizes = (40, 50, 60) if why == "many" else (40, LONGEST_CARRIED - len(NO_ID) + 1)
     held = land(home, "a", *map(record, sizes))
     assert home.run("taps").malformed == len(sizes)
     assert sorted(home.ask(HELD)) == sorted(held)

@@ -206,7 +206,6 @@ def test_an_lz4_frame_of_text_is_told_and_not_read_as_nothing(spark: SparkSessio
         out.write(b'id\n{"id": "1"}\n')
     declared = require_files(pipeline(Files("in/*.lz4", format="text"), schema="id string"), "a test")
     source = open_kind(spark, declared, settings(tmp_path))
-    assert source.reread([file.as_uri()], broken=()).count() == 0, "no codec finds it"
     assert "it is an LZ4 frame" in source.misfits([file.as_uri()])[file.as_uri()]
 
 

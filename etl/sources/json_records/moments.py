@@ -39,7 +39,8 @@ def is_moment(kind: pa.DataType) -> bool:
 def moments(texts: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Flags | None]:
     """Make dates or moments of texts, those without a zone in UTC; tell which are none, or none for sure, and null."""
     values, odd = _cast(texts, kind)
-    beyond = beyond_years(values)
+    # An offset may bring a moment of the year 0 into the year 1.
+    beyond = pc.or_(beyond_years(values), pc.starts_with(texts, "0000"))
     if beyond.true_count:
         values = pc.if_else(beyond, None, values)
         odd = flags(beyond) if odd is None else odd | flags(beyond)

@@ -44,6 +44,10 @@ class KafkaSource(Source):
     declared: Sequence[Kafka]
     cluster: Cluster
 
+    def _carried(self) -> int:
+        """Return how many malformed records may come with a pass: few, for each of many partitions is a task."""
+        return 1_000
+
     @property
     def _names(self) -> list[str]:
         return [name for source in self.declared for name in source.topics]

@@ -53,6 +53,6 @@ def parts(files: DataFrame, uri: Column, *, apart: bool) -> DataFrame:
     packed = F.col(SOURCE_PATH).rlike(f"(?:{ends})$")
     step = F.when(packed, F.col("size")).otherwise(PART_BYTES)
     starts = F.explode(F.sequence(F.lit(0).cast("bigint"), F.col("size") - 1, step)).alias("start")
-    end = F.least(F.col("start") + PART_BYTES, F.col("size")).alias("end")
-    each = named.select(SOURCE_PATH, starts, "size").select(SOURCE_PATH, "start", end)
+    end = F.least(F.col("start") + F.col("step"), F.col("size")).alias("end")
+    each = named.select(SOURCE_PATH, starts, step.alias("step"), "size").select(SOURCE_PATH, "start", end)
     return each.repartition(each.sparkSession.sparkContext.defaultParallelism)
