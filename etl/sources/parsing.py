@@ -149,10 +149,10 @@ def faults(
     """
     from pyspark.sql import functions as F
 
-    rows, apart = _file_reader(files, schema, Reading(named=True, bounds=bounds))
+    rows, splittable = _file_reader(files, schema, Reading(named=True, bounds=bounds))
     by_path = {to_path(uri): uri for uri in uris}  # Spark may write the same URI otherwise
     found = spark.read.options(**_AS_NAMED).schema(SPARK_SCHEMA).format(SPARK_FORMAT).load([*by_path])
-    unfit = parts(found, F.expr(_URI), apart=apart).mapInArrow(
+    unfit = parts(found, F.expr(_URI), splittable=splittable).mapInArrow(
         partial(_unfit, rows), "uri string, why string"
     )
     return {by_path[to_path(row.uri)]: row.why for row in unfit.collect()}
@@ -210,13 +210,13 @@ def _rows(
         lines = loaded(reader.format("text").options(**_text_options(files.options)))
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
         return lines.select(line, *none_malformed(), source)
-    rows, apart = _file_reader(files, schema, reading)
+    rows, splittable = _file_reader(files, schema, reading)
     found = loaded(reader.schema(SPARK_SCHEMA).format(SPARK_FORMAT))
-    return _rows_of_files(parts(found, uri, apart=apart), schema, rows, reading)
+    return _rows_of_files(parts(found, uri, splittable=splittable), schema, rows, reading)
 
 
 def _file_reader(files: Files | Lookup, schema: StructType, reading: Reading) -> tuple[Read, bool]:
-    """Return what reads parts of files, and whether it takes files apart."""
+    """Return what reads parts of files, and whether files may be split."""
     arrow, unknown, bounds = arrow_schema(schema), reading.holds_unknown, reading.bounds
     dialect = Dialect.of(files.options) if files.kind == "csv" else None
     ends = files.options.get("lineSep")
@@ -227,12 +227,12 @@ def _file_reader(files: Files | Lookup, schema: StructType, reading: Reading) ->
     )
     if dialect is not None:
         csv = CsvReader(schema=arrow, dialect=dialect, holds_unknown=unknown, bounds=bounds)
-        apart = lines.apart and not csv.dialect.whole_files
-        return CsvFiles(reader=csv, header=files.header, lines=lines).rows, apart
+        splittable = lines.splittable and not csv.dialect.whole_files
+        return CsvFiles(reader=csv, header=files.header, lines=lines).rows, splittable
     json = JsonReader(schema=arrow, holds_unknown=unknown, bounds=bounds)
     if files.kind == "json-array":
         return JsonArrays(reader=json, lines=lines).rows, False
-    return JsonFiles(reader=json, lines=lines, named=reading.named).rows, lines.apart
+    return JsonFiles(reader=json, lines=lines, named=reading.named).rows, lines.splittable
 
 
 def _rows_of_files(parts: DataFrame, schema: StructType, rows: Read, reading: Reading) -> DataFrame:

@@ -11,14 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 from etl.sources.counts import Drift
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
-from etl.sources.csv_records.header import header_of
+from etl.sources.csv_records.header import read_header
 from etl.sources.raw.lines import Lines
-from etl.sources.unreadable import FileUnfit
+from etl.sources.unreadable import FileUnfit, FileUnread
 from tests.support.parts import Land
 
 
@@ -60,6 +61,27 @@ def test_a_further_part_of_a_file_goes_by_its_header_too(land: Land) -> None:
     expected = [(1, "x"), (2, "y"), (2, "y"), (2, "y")]
     assert values_of(parts) == values_of(*(parts.slice(at, 1) for at in range(3))) == expected
     assert values_of(parts.slice(2)) == [(2, "y")] * 2
+    quoted = land(b'\xef\xbb\xbf\r\n"s","id"\r\nx,1\r\ny,2\r\n', cuts=[6, 20])
+    assert values_of(quoted.slice(2)) == [(2, "y")]
+
+
+def test_a_further_part_of_a_file_without_a_header_at_its_beginning_is_told(land: Land) -> None:
+    blank = land(b"\n" * (1 << 20) + b"id,s\n1,x\n2,y\n", cuts=[(1 << 20) + 5])
+    with pytest.raises(FileUnfit, match="its first 1,048,576 bytes are blank, so it has no header"):
+        values_of(blank.slice(1))
+    long = land("ü".encode() * (600 << 10) + b"\n1,x\n2,y\n", cuts=[(1200 << 10) + 2])
+    for part in (long.slice(0, 1), long.slice(1)):
+        with pytest.raises(
+            FileUnfit, match="its first line is longer than 1,048,576 bytes, so it is no header"
+        ):
+            values_of(part)
+
+
+def test_a_header_that_the_storage_does_not_give_is_no_damage(land: Land) -> None:
+    parts = land(b"id,s\n1,x\n2,y\n", cuts=[9])
+    next(iter(land.folder.iterdir())).unlink()
+    with pytest.raises(FileUnread, match="FileNotFoundError"):
+        values_of(parts.slice(1))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +150,7 @@ def test_a_byte_order_mark_is_no_part_of_a_header_nor_a_record(
     file.write_bytes(mark + b"id,s\n1,x\n")
     options = {"encoding": encoding, "multiLine": multiline}
     assert values_of(land(file.read_bytes()), **options) == [(1, "x")]
-    assert header_of(file.as_uri(), Dialect.of(options)) == ["id", "s"]
+    assert read_header(LocalFileSystem(), str(file), Dialect.of(options)) == ["id", "s"]
     assert values_of(land(mark), **options) == []
     assert values_of(land(mark + b"\nid,s\n1,x\n"), **options) == [(1, "x")]
 
@@ -139,7 +161,7 @@ def test_a_header_ends_where_a_record_does(land: Land, sign: str, tmp_path: Path
     text = f"s,id,\x0b\x85\u2028{sign}x,1,{sign}"
     file.write_bytes(text.encode())
     dialect = Dialect.of({"lineSep": sign})
-    assert header_of(file.as_uri(), dialect) == ["s", "id", "\x0b\x85\u2028"]
+    assert read_header(LocalFileSystem(), str(file), dialect) == ["s", "id", "\x0b\x85\u2028"]
     in_utf_16 = land(text.encode("utf-16"))
     assert values_of(in_utf_16, encoding="utf-16", lineSep=sign) == [(1, "x")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ def test_a_csv_header_of_other_columns(tmp_path: Path) -> None:
         "swapped.csv": b"\nb,a,d\r\n1,2,3\r\n",
         "good.csv": b'\xef\xbb\xbfA,"b",D\n1,2,3\n',
         "good.csv.gz": gzip.compress(b"a,b,d\n"),
+        "good.csv.deflate": zlib.compress(b"a,b,d\n"),
         "empty.csv": b"",
         "torn.csv.gz": b"\x1f\x8b no gzip",
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from etl.common.record_columns import SOURCE_PATH
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
-from etl.sources.csv_records.header import Layout, header_of, header_values
+from etl.sources.csv_records.header import HEADER_BYTES, Layout, header_values
 from etl.sources.raw.lines import Lines
 from etl.sources.raw.parts import Part
 from etl.sources.unreadable import FileUnfit
@@ -63,11 +63,18 @@ class CsvFiles:
         if not self.header:
             return Layout.of_schema(names)
         if begun is None:
-            header = header_of(uri, dialect)
-        else:
-            encoding = "utf-8" if dialect.whole_files else dialect.encoding
-            header = header_values(begun[0].as_py().decode(encoding, "replace"), dialect)
+            begun = self._begun(uri)
+        encoding = "utf-8" if dialect.whole_files else dialect.encoding
+        header = header_values(begun[0].as_py().decode(encoding, "replace"), dialect)
         return Layout.of_header(header, names)
+
+    def _begun(self, uri: str) -> pa.Array:
+        """Return the first records of a file that is read in parts."""
+        lines = replace(self.lines, longest=HEADER_BYTES)
+        for records in lines.of(Part(uri, 0, HEADER_BYTES)):
+            if len(records := _without_blank(records, self.reader.dialect)):
+                return records
+        raise FileUnfit(f"its first {HEADER_BYTES:,} bytes are blank, so it has no header")
 
     def _records(self, part: Part) -> Iterator[pa.Array]:
         """Yield records, a number at a time, without lines of nothing."""

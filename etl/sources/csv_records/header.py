@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from pyarrow.fs import FileSystem
 
-from etl.common.paths import filesystem, to_path
 from etl.common.wording import first_few, visible
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.json_records.values import Misfit
-from etl.sources.unreadable import FileUnfit, FileUnread
+from etl.sources.raw.compression import unpacker
+from etl.sources.unreadable import FileUnfit
 
 HEADER_BYTES = 1 << 20  # of a file; a longer header is refused
 
@@ -67,26 +67,18 @@ class Layout:
         return cls(width=len(given), positions=list(found.values()), unknown=unknown, missing=missing)
 
 
-def header_of(uri: str, dialect: Dialect) -> list[str]:
-    """Read the header of a file that has records.
-
-    Raises FileUnfit where it is none, or not at the file's beginning, FileUnread where it can't be read now.
-    """
-    store, path = filesystem(to_path(uri))
-    try:
-        header = read_header(store, path, dialect)
-    except OSError as error:
-        raise FileUnread.of(uri, error) from error
-    if header is None:
-        raise FileUnfit(f"its first {HEADER_BYTES:,} bytes are blank, so its header is not known")
-    return header
-
-
 def read_header(store: FileSystem, path: str, dialect: Dialect) -> list[str] | None:
-    """Read the first record of a file that is compressed as its name says; None where it has none."""
-    with store.open_input_stream(path) as file:
-        begun = file.read(HEADER_BYTES)
-    return first_record(begun, dialect, whole=len(begun) < HEADER_BYTES)
+    """Read the first record of a file that is packed as its name says; None where it has none, or is damaged there."""
+    begun, unpack = bytearray(), unpacker(path)
+    try:
+        with store.open_input_file(path) as file:
+            for some in [file.read(HEADER_BYTES)] if unpack is None else unpack(file):
+                begun += some
+                if len(begun) >= HEADER_BYTES:
+                    break
+    except FileUnfit:
+        return None
+    return first_record(bytes(begun[:HEADER_BYTES]), dialect, whole=len(begun) < HEADER_BYTES)
 
 
 def first_record(begun: bytes, dialect: Dialect, *, whole: bool) -> list[str] | None:
@@ -102,7 +94,7 @@ def first_record(begun: bytes, dialect: Dialect, *, whole: bool) -> list[str] | 
 
 def header_values(line: str, dialect: Dialect) -> list[str]:
     """Part a header into its names. Raises FileUnfit where it is no record, or too long for one."""
-    if len(line) > HEADER_BYTES:
+    if len(line.encode()) > HEADER_BYTES:
         raise _too_long()
     try:
         return dialect.split(line)

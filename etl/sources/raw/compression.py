@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ import pyarrow as pa
 
 from etl.sources.unreadable import FileUnfit
 
-CHUNK = 1 << 16  # bytes that are unpacked at a time; a thousand times as many may come of them
-_LZ4_FRAME = b"\x04\x22\x4d\x18"  # the first bytes of one, by the LZ4 frame format
+CHUNK = 1 << 16  # bytes that are unpacked at a time
+MADE = 1 << 20  # bytes that are made of them at a time, of which a million times as many may come
+_LZ4_FRAME = re.compile(  # the first bytes of one, or of one to skip, by the LZ4 frame format
+    rb"(?:\x04\x22|[\x50-\x5f]\x2a)\x4d\x18"
+)
 _LONGEST_BLOCK = 1 << 28  # bytes; Hadoop writes blocks of some 256 kB
 
 Unpack = Callable[[Any], Iterator[bytes]]  # what a file has in it, some bytes at a time
@@ -38,14 +42,17 @@ def _members(file: Any, new: Callable[[], Any], fault: type[Exception]) -> Itera
     member, packed, unpacked = new(), 0, 0
     while some := file.read(CHUNK):
         packed += len(some)
-        while some:
-            if member.eof and (some := some.lstrip(b"\0")):  # padding
+        made = b""
+        while some or len(made) == MADE:  # else there is no more to come of these bytes
+            if member.eof:
+                if not (some := some.lstrip(b"\0")):  # padding
+                    break
                 member = new()
             with _told(fault, packed):
-                made = member.decompress(some) if some else b""
+                made = member.decompress(some, MADE)
             unpacked += len(made)
             yield made
-            some = member.unused_data if some else b""
+            some = member.unused_data if member.eof else getattr(member, "unconsumed_tail", b"")
     if not member.eof:
         raise FileUnfit(
             f"it ends early: its compressed data is cut off after {packed:,} bytes ({unpacked:,} unpacked)"
@@ -73,9 +80,9 @@ def _unpacked_by(codec: str) -> Unpack:
 
 def _lz4(file: Any) -> Iterator[bytes]:
     """Unpack frames, as the tool `lz4` writes them, or blocks of Hadoop."""
-    begins = file.read(len(_LZ4_FRAME))
+    framed = _LZ4_FRAME.match(file.read(4))
     file.seek(0)
-    return _unpacked_by("lz4")(file) if begins == _LZ4_FRAME else _HADOOP_LZ4(file)
+    return _unpacked_by("lz4")(file) if framed else _HADOOP_LZ4(file)
 
 
 def _hadoop_blocks(codec: str, length: Callable[[bytes], int]) -> Unpack:
@@ -91,9 +98,9 @@ def _hadoop_blocks(codec: str, length: Callable[[bytes], int]) -> Unpack:
                 packed = file.read(size)
                 if len(packed) < size:
                     raise FileUnfit(f"it ends early: {size - len(packed):,} bytes before a block's end")
-                with _told((IndexError, OSError, pa.ArrowException), file.tell()):
-                    if (made := length(packed)) > left:  # else a damaged length would take any memory
-                        raise OSError(f"a piece of {made:,} bytes in {left:,} of a block")
+                with _told((IndexError, ValueError, OSError, pa.ArrowException), file.tell()):
+                    if (made := length(packed)) > left:
+                        raise ValueError("a piece is longer than its block")
                     piece = pa.Codec(codec).decompress(packed, decompressed_size=made, asbytes=True)
                 left -= len(piece)
                 yield piece
@@ -102,9 +109,9 @@ def _hadoop_blocks(codec: str, length: Callable[[bytes], int]) -> Unpack:
 
 
 def _snappy_length(packed: bytes) -> int:
-    """Read the number that a piece begins with, by seven bits a byte."""
+    """Read the number that a piece begins with, by seven bits a byte, of which there are five at most."""
     length = at = 0
-    while packed[at] & 0x80:
+    while packed[at] & 0x80 and at < 4:
         length |= (packed[at] & 0x7F) << 7 * at
         at += 1
     return length | packed[at] << 7 * at

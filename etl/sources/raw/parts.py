@@ -23,7 +23,7 @@ PART_BYTES = 32 << 20
 class Part:
     """The records of a file that begin from one byte on, and before another one.
 
-    A file that is packed, or not taken apart, is one part: `end` is its size as it lies there.
+    A file that is packed, or not splittable, is one part: `end` is its size as it lies there.
     """
 
     uri: str
@@ -38,16 +38,16 @@ class Part:
                 yield cls(uri, start, end)
 
 
-def parts(files: DataFrame, uri: Column, *, apart: bool) -> DataFrame:
+def parts(files: DataFrame, uri: Column, *, splittable: bool) -> DataFrame:
     """Return the parts of files, a row each; `files` is a frame of SPARK_FORMAT and `uri` tells what a file is called.
 
-    Where they are taken `apart`, the parts are dealt out to tasks; whole files lie as Spark packs them, by their size.
+    Parts of `splittable` files are dealt out to tasks; whole files lie as Spark packs them, by their size.
     """
     from pyspark.sql import functions as F
 
     size = F.col("_metadata.file_size")
     named = files.where(size > 0).select(uri.alias(SOURCE_PATH), size.alias("size"))
-    if not apart:
+    if not splittable:
         return named.select(SOURCE_PATH, F.lit(0).cast("bigint").alias("start"), F.col("size").alias("end"))
     ends = "|".join(suffix.replace(".", r"\.") for suffix in UNPACKERS)
     packed = F.col(SOURCE_PATH).rlike(f"(?:{ends})$")
