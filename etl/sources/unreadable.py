@@ -114,7 +114,7 @@ def short(reason: str) -> str:
 
 
 def lz4_frames(uris: Sequence[str]) -> dict[str, str]:
-    """Return the files that are LZ4 frames, each with the reason: Hadoop 3.5 finds no record in them, and no fault."""
+    """Return the LZ4 frames among files of text, each with the reason: Hadoop 3.5 finds no record in them, and no fault."""
     found = {}
     for uri in (one for one in uris if one.endswith(".lz4")):
         store, path = filesystem(to_path(uri))

@@ -227,6 +227,14 @@ def test_a_packed_file_is_read_to_its_end_or_told(
         lines_of(land(b"none of it", suffix=suffix))
 
 
+def test_what_comes_before_a_wrong_checksum_can_be_read(land: Land) -> None:
+    expected = [b"%d" % number for number in range(20_000)]
+    wrong = bytearray(gzip.compress(b"\n".join(expected)))
+    wrong[-8] ^= 1
+    found = lines_of(land(bytes(wrong), suffix=".gz"), tolerant=True)
+    assert len(found) > 8_000 and found == expected[: len(found)]
+
+
 @pytest.mark.parametrize(("suffix", "pack"), [(suffix, pack) for suffix, pack in PACKED if suffix in CHECKED])
 def test_a_packed_file_with_a_checksum_is_told_where_it_is_broken(
     land: Land, suffix: str, pack: Callable[[bytes], bytes]

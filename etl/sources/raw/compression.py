@@ -14,7 +14,7 @@ import pyarrow as pa
 from etl.sources.unreadable import FileUnfit
 
 CHUNK = 1 << 16  # bytes that are unpacked at a time
-MADE = 1 << 20  # bytes that are made of them at a time, of which a million times as many may come
+MADE = 1 << 16  # bytes that are made of them at a time; a million times as many may come of them in all
 _LZ4_FRAME = re.compile(  # the first bytes of one, or of one to skip, by the LZ4 frame format
     rb"(?:\x04\x22|[\x50-\x5f]\x2a)\x4d\x18"
 )
