@@ -28,6 +28,7 @@ from etl.quality.verdict import Counts, Verdict
 from etl.sources import evidence
 from etl.sources.cutoff import in_stream
 from etl.sources.landing import refuse_doubled_by_links
+from etl.sources.parsing import union
 from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
 from etl.spark.state_plan import rows_dropped_late
@@ -297,9 +298,10 @@ class SparkBatch:
         ]
         if counted.carries_all:
             known += counted.held
-        records = self._records(known)
+        frames = [self._records(known)] if known else []
         if not counted.carries_all:
-            records = records.unionAll(self.source.malformed(uris, broken=unreadable))
+            frames.append(self.source.malformed(uris, broken=unreadable))
+        records = union(frames)
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
         flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.flag_words)]
         return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY, DETAIL)
