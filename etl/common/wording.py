@@ -49,3 +49,12 @@ def first_few(items: Sequence[object], most: int = 5) -> str:
     return "; ".join(map(str, items[:most])) + (
         f"; and {len(items) - most:,} more" if len(items) > most else ""
     )
+
+
+def is_utf8_text(value: bytes) -> bool:
+    """Tell whether bytes are a text in UTF-8."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.common.wording import is_utf8_text
+
 # 4713-11-24 BC (proleptic Gregorian), Julian day 0, in days since 1970
 _FIRST_DAY = -2_440_588
 _LAST_DATE = 2_145_031_948  # 5874897-12-31, in days since 1970
@@ -103,7 +105,7 @@ def _texts(name: str, values: pa.Array) -> list[tuple[str, pa.Array]]:
         breached.append((f"postgres_nul({name})", nul.fill_null(False)))
     if not _valid_utf8(values):
         invalid = [
-            value is not None and not _is_utf8(value) for value in values.cast(pa.binary()).to_pylist()
+            value is not None and not is_utf8_text(value) for value in values.cast(pa.binary()).to_pylist()
         ]
         breached.append((f"postgres_encoding({name})", pa.array(invalid)))
     return breached
@@ -123,13 +125,5 @@ def _valid_utf8(values: pa.Array) -> bool:
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
         return False
     return True

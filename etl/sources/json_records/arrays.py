@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from etl.common.record_columns import SOURCE_PATH
 from etl.sources.json_records.blocks import JsonReader
-from etl.sources.json_records.lines import BLANK
+from etl.sources.json_records.lines import BLANK, TEXT
 from etl.sources.raw.lines import Lines
 from etl.sources.raw.parts import Part
 from etl.sources.unreadable import FileUnfit
@@ -20,9 +20,8 @@ RECORDS = 10_000  # of a file, at a time
 SHORT = 4096  # characters of an element that is made into values to find its end
 _BLANKS = re.compile(f"[{BLANK}]*")
 _DECODER = json.JSONDecoder()
-_TEXT = r'"(?:[^"\\]++|\\.)*+"'
-_PLAIN = re.compile(rf'{_TEXT}|[^\s"\[\]{{}},]++', re.DOTALL)
-_TO_BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{_TEXT})*+([\[\]{{}}])', re.DOTALL)
+_PLAIN = re.compile(rf'{TEXT}|[^\s"\[\]{{}},]++', re.DOTALL)
+_TO_BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{TEXT})*+([\[\]{{}}])', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 Arrow's parser is about eight times as fast. It takes less than the contract of docs/reading.md, and what it takes it
 takes alike; the few exceptions are looked for below, and tests compare both ways. It tells of a number of records at once
-that they are good, or of one that is not: so records are parted until those that it does not take are apart.
+that they are good, or of one that is not: so those that it does not take are found, and blank in what it is given.
 """
 
 from __future__ import annotations

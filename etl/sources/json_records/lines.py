@@ -11,11 +11,11 @@ from etl.sources.json_records.values import Beyond, Constant, Members, Misfit, N
 
 BLANK = " \t\r\n\ufeff"  # around a record
 _ARRAY = 'a file that is one array is format="json-array"'
-_TEXT = r'"(?:[^"\\]++|\\.)*+"?'
+TEXT = r'"(?:[^"\\]++|\\.)*+"'
 _TEXT_OR_FIELD = re.compile(
-    rf"{_TEXT}|,|[\[{{](?![ \t\r\n]*+[\]}}])", re.DOTALL
+    rf"{TEXT}?|,|[\[{{](?![ \t\r\n]*+[\]}}])", re.DOTALL
 )  # the first of each by its bracket
-_TEXT_OR_BRACKET = re.compile(rf"{_TEXT}|[\[\]{{}}]", re.DOTALL)
+_TEXT_OR_BRACKET = re.compile(rf"{TEXT}?|[\[\]{{}}]", re.DOTALL)
 _DECODER = json.JSONDecoder(
     object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=Constant
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.common.wording import is_utf8_text
 from etl.sources.json_records.moments import Flags, flags
 
 _COLUMN = re.compile(r"Column\(/(?:.*/)?([^/]+)\) changed from")
@@ -58,16 +59,8 @@ class Met:
 def not_utf8(records: pa.Array) -> Flags:
     """Tell which records are no UTF-8."""
     found = ~flags(pc.string_is_ascii(records.cast(pa.string(), safe=False)))
-    found[found] = [not _is_utf8(record) for record in records.filter(pa.array(found)).to_pylist()]
+    found[found] = [not is_utf8_text(record) for record in records.filter(pa.array(found)).to_pylist()]
     return found
-
-
-def _is_utf8(record: bytes) -> bool:
-    try:
-        record.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _odd_members(kind: pa.DataType, name: str = "") -> Iterator[tuple[str, str]]:
