@@ -483,7 +483,7 @@ def test_what_another_role_left_in_staging_stops_no_run(
         superuser.execute("GRANT USAGE, CREATE ON SCHEMA sluice_stage TO PUBLIC")
     drop_leftover_staging(run.sinks.dsn, "events")
     assert staged_left(run) == [left]
-    assert "could not be dropped" in caplog.text
+    assert any("could not be dropped" in message for message in caplog.messages)
 
 
 def test_an_empty_batch_is_a_delivery(run: DeliveryContext) -> None:
