@@ -131,13 +131,18 @@ def filesystem(place: str) -> tuple[fs.FileSystem, str]:
     """
     if not place.startswith("s3a://"):
         return fs.LocalFileSystem(), place.rstrip("/") or "/"
-    client = s3_client().meta
+    return _s3(aws_environment()), place.removeprefix("s3a://").rstrip("/")
+
+
+@lru_cache(maxsize=4)
+def _s3(environment: tuple[tuple[str, str], ...]) -> fs.S3FileSystem:
+    """Open S3 for this AWS environment once, and keep it: each opening asks for credentials, and connects anew."""
+    client = _client(environment).meta
     endpoint = client.endpoint_url
-    s3 = fs.S3FileSystem(
+    return fs.S3FileSystem(
         region=client.region_name,
         endpoint_override=None if ".amazonaws.com" in endpoint else endpoint,
         force_virtual_addressing=False,
         connect_timeout=5,
         request_timeout=30,
     )
-    return s3, place.removeprefix("s3a://").rstrip("/")
