@@ -8,6 +8,7 @@ MALFORMED_COLUMN = "_malformed"  # the record's raw text where it is malformed, 
 DETAIL = "_detail"
 MALFORMED_REASON = "malformed"  # why such a record is held
 SOURCE_PATH = "_source_path"
+ORIGIN = "_file_number"  # the number of the record's file, see `sources.raw.origins`
 UNKNOWN = "_unknown"  # where a pipeline keeps them: the members that its schema does not name, as JSON; else there is none
 RAW = "_raw"
 REASONS = "_reasons"
@@ -15,7 +16,9 @@ WHY = "_why"  # of a record that never became a row: the one reason
 BEHIND = "_behind"  # tells of a record that it is behind the watermark, where late ones are not held
 
 # No field of an input may be called so: these, and the column that Spark hides in each row of a file.
-RESERVED = frozenset({MALFORMED_COLUMN, DETAIL, SOURCE_PATH, UNKNOWN, RAW, REASONS, WHY, BEHIND, "_metadata"})
+RESERVED = frozenset(
+    {MALFORMED_COLUMN, DETAIL, SOURCE_PATH, ORIGIN, UNKNOWN, RAW, REASONS, WHY, BEHIND, "_metadata"}
+)
 
 
 def is_own(name: str) -> bool:

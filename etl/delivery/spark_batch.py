@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from etl.sources import evidence
 from etl.sources.cutoff import in_stream
 from etl.sources.landing import refuse_doubled_by_links
 from etl.sources.parsing import union
+from etl.sources.raw.origins import by_origin
 from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
 from etl.spark.state_plan import rows_dropped_late
@@ -116,6 +117,7 @@ class SparkBatch:
         over unreadable files is run once more without what can't be read of them.
         """
         self._refuse_stale()
+        task = replace(task, files=by_origin(one.uri for one in self.inputs))
         misfits = self.source.misfits(self._uris, streamed=bool(self.state))
         self._refuse_part(misfits)
         uris = [one for one in self._uris if one not in misfits]

@@ -8,14 +8,14 @@ pyspark nor pyiceberg, whose import costs each cold worker a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common import steps
-from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
+from etl.common.record_columns import DETAIL, ORIGIN, RAW, REASONS, SOURCE_PATH
 from etl.common.steps import Step
 from etl.delivery.row_filter import (
     DETAILS_REPORTED,
@@ -47,6 +47,7 @@ class StageTask:
     store: ObjectStore
     tables: StagingTables
     on_step: steps.Listener | None = None
+    files: Mapping[int, str] = field(default_factory=dict)  # of the batch, by ORIGIN
 
     @property
     def identity(self) -> RowIdentity:
@@ -96,7 +97,7 @@ def _delivered(
         rows = cast_to(batch, row_filter.columns)
         held, reasons = split_rows(row_filter, batch, rows, report)
         if held is not None:
-            bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons)
+            bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons, task.files)
             report.quarantined += bad.num_rows
             report.quarantine_checksum = (report.quarantine_checksum + checksum(bad, names)) % MODULUS
             quarantine.write(_with_identity(bad, task))
@@ -109,8 +110,12 @@ def _delivered(
             yield rows
 
 
-def _quarantine_rows(batch: pa.RecordBatch, rows: pa.RecordBatch, reasons: list[list[str]]) -> pa.RecordBatch:
+def _quarantine_rows(
+    batch: pa.RecordBatch, rows: pa.RecordBatch, reasons: list[list[str]], files: Mapping[int, str]
+) -> pa.RecordBatch:
     def kept(name: str) -> pa.Array:
+        if name == SOURCE_PATH and ORIGIN in batch.schema.names:
+            return pa.array([files.get(number) for number in batch.column(ORIGIN).to_pylist()], pa.string())
         return batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string())
 
     texts = {name: repaired(kept(name)) for name in (RAW, SOURCE_PATH, DETAIL)}

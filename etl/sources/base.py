@@ -22,6 +22,7 @@ from etl.common.record_columns import (
     DETAIL,
     MALFORMED_COLUMN,
     MALFORMED_REASON,
+    ORIGIN,
     RAW,
     SOURCE_PATH,
     WHY,
@@ -37,6 +38,7 @@ from etl.sources.side_inputs.lookups import SideInputsChanged, version
 from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.frames import NESTED, output, quoted
+from etl.spark.hidden import hide, of_single_rows, unhide
 from etl.spark.observation import observed
 from etl.spark.session import call_sites, unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
@@ -88,7 +90,7 @@ class Source(ABC):
     def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:
         """Read exactly these inputs, not streaming, malformed records included.
 
-        The columns are the fields, `_malformed`, `_detail` and `_source_path`.
+        The columns are the fields, `_malformed`, `_detail` and `_source_path`, of files also `_file_number`.
         An input that can't be read to its end fails the job, unless it is one of `broken`. Where only the `malformed`
         records are wanted, others may be left out, and `_source_path` is not null.
         """
@@ -110,11 +112,19 @@ class Source(ABC):
 
     @property
     def queried(self) -> DataFrame:
-        """Return the streaming frame that a run's query is of.
+        """Return the streaming frame that a run's query is of: the transform's output, with ORIGIN where rows know it.
 
         What foreachBatch has of it is for `of_batch`.
         """
-        return self.streamed
+        return self._with_origin(self.streamed)
+
+    def _with_origin(self, made: DataFrame) -> DataFrame:
+        return unhide(made, ORIGIN) if self._knows_origin else made
+
+    @cached_property
+    def _knows_origin(self) -> bool:
+        """Tell whether each row that the transform puts out is made of one record, as far as Spark's plan tells."""
+        return of_single_rows(self.shape(), ORIGIN)
 
     def of_batch(self, frame: DataFrame) -> tuple[Source, DataFrame]:
         """Return the source that a micro-batch was read from, and the transform's output of the batch."""
@@ -143,7 +153,7 @@ class Source(ABC):
         return False
 
     def reread(self, uris: Iterable[str], *, broken: Iterable[str]) -> DataFrame:
-        """Return the transform's output of the given files alone, not streaming.
+        """Return the transform's output of the given files alone, not streaming, with ORIGIN where rows know it.
 
         Of the `broken` ones it is what can be read. With `broken` ones among others its records are to be
         counted by `count`. Each record becomes rows by itself, so the transform is asked for those of either
@@ -151,7 +161,7 @@ class Source(ABC):
         """
         known, uris = set(broken), list(uris)
         if known.isdisjoint(uris) or known.issuperset(uris):
-            return self._put_out(self._static(uris, known.intersection(uris)))
+            return self._with_origin(self._put_out(self._static(uris, known.intersection(uris))))
         return self._apart([uris], known)
 
     def _apart(self, groups: Iterable[Sequence[str]], broken: AbstractSet[str]) -> DataFrame:
@@ -160,7 +170,7 @@ class Source(ABC):
             [one for one in group if (one in broken) is torn] for group in groups for torn in (False, True)
         ]
         parts = [self._static(some, broken & set(some)) for some in kinds if some]
-        return union([self._put_out(part, counted=False) for part in parts])
+        return union([self._with_origin(self._put_out(part, counted=False)) for part in parts])
 
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
         """Return exactly the malformed and the held late records of the given files.
@@ -257,9 +267,10 @@ class Source(ABC):
         marked = self._marked(name, records)
         if counted:
             marked = marked.observe(self._observations[name], *self._counts(name))
-        return marked.where(F.col(MALFORMED_COLUMN).isNull()).drop(
+        good = marked.where(F.col(MALFORMED_COLUMN).isNull()).drop(
             MALFORMED_COLUMN, DETAIL, SOURCE_PATH, WHY, BEHIND
         )
+        return hide(good, ORIGIN) if ORIGIN in good.columns else good
 
     def _counts(self, name: str | None) -> tuple[Column, ...]:
         from pyspark.sql import functions as F

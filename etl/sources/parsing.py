@@ -20,7 +20,7 @@ import pyarrow as pa
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
 from etl.common.record_bounds import DEFAULT, Bounds
-from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, SOURCE_PATH
+from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH
 from etl.pipeline import Files, Lookup
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
@@ -30,6 +30,7 @@ from etl.sources.json_records.blocks import BESIDE, JsonReader
 from etl.sources.json_records.files import JsonFiles
 from etl.sources.json_records.lines import BLANK
 from etl.sources.raw.lines import Lines
+from etl.sources.raw.origins import origin_column
 from etl.sources.raw.parts import SPARK_FORMAT, SPARK_SCHEMA, parts
 from etl.sources.unreadable import FileUnfit, short
 from etl.spark.frames import quoted
@@ -55,7 +56,7 @@ _NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3
 class Reading:
     """How files are read, beside what is declared of them."""
 
-    named: bool  # else SOURCE_PATH is null but of malformed records: for all it is a tenth of what JSON costs
+    named: bool  # else SOURCE_PATH of JSON and CSV is null but of malformed records
     broken: bool = False  # of files known to be so what can be read is read, whatever the session says
     only_malformed: bool = False  # of JSON and CSV other records are left out
     holds_unknown: bool = False  # records with what the schema does not name are malformed
@@ -98,7 +99,7 @@ def read_stream(
     number: int,
     reading: Reading,
 ) -> DataFrame:
-    """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN, DETAIL and SOURCE_PATH.
+    """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN, DETAIL, ORIGIN, SOURCE_PATH.
 
     The frame is streaming. Its plan tells that it is the source of this `number`.
     """
@@ -193,7 +194,7 @@ def _rows(
     from pyspark.sql import functions as F
 
     uri = F.expr(_URI)
-    source = uri.alias(SOURCE_PATH)
+    source = origin_column().alias(ORIGIN), uri.alias(SOURCE_PATH)
 
     def loaded(made: Any) -> DataFrame:
         """Load the files that are wanted: Spark opens no other, for it tells by a file's name alone."""
@@ -205,11 +206,11 @@ def _rows(
         fields = [F.col(quoted(one.name)) for one in schema]
         if ddl:
             fields = [F.col(quoted(one.name)).cast(one.dataType).alias(one.name) for one in schema]
-        return frame.select(*fields, *none_malformed(), source)
+        return frame.select(*fields, *none_malformed(), *source)
     if files.kind == "text":
         lines = loaded(reader.format("text").options(**_text_options(files.options)))
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
-        return lines.select(line, *none_malformed(), source)
+        return lines.select(line, *none_malformed(), *source)
     rows, splittable = _file_reader(files, schema, reading)
     found = loaded(reader.schema(SPARK_SCHEMA).format(SPARK_FORMAT))
     return _rows_of_files(parts(found, uri, splittable=splittable), schema, rows, reading)
@@ -228,20 +229,20 @@ def _file_reader(files: Files | Lookup, schema: StructType, reading: Reading) ->
     if dialect is not None:
         csv = CsvReader(schema=arrow, dialect=dialect, holds_unknown=unknown, bounds=bounds)
         splittable = lines.splittable and not csv.dialect.whole_files
-        return CsvFiles(reader=csv, header=files.header, lines=lines).rows, splittable
+        return CsvFiles(reader=csv, header=files.header, lines=lines, named=reading.named).rows, splittable
     json = JsonReader(schema=arrow, holds_unknown=unknown, bounds=bounds)
     if files.kind == "json-array":
-        return JsonArrays(reader=json, lines=lines).rows, False
+        return JsonArrays(reader=json, lines=lines, named=reading.named).rows, False
     return JsonFiles(reader=json, lines=lines, named=reading.named).rows, lines.splittable
 
 
 def _rows_of_files(parts: DataFrame, schema: StructType, rows: Read, reading: Reading) -> DataFrame:
-    """Make rows of parts of files by `rows`, which gives the columns of the schema, those of BESIDE and SOURCE_PATH."""
-    from pyspark.sql.types import StringType, StructField
+    """Make rows of parts of files by `rows`, which gives the schema's columns, those of BESIDE, ORIGIN and SOURCE_PATH."""
+    from pyspark.sql.types import LongType, StringType, StructField
 
     read = partial(_only_malformed, rows) if reading.only_malformed else rows
-    with_path = _with_beside(schema, [StructField(SOURCE_PATH, StringType())])
-    return parts.mapInArrow(partial(read_batches, read), with_path)
+    where = [StructField(ORIGIN, LongType()), StructField(SOURCE_PATH, StringType())]
+    return parts.mapInArrow(partial(read_batches, read), _with_beside(schema, where))
 
 
 def _only_malformed(rows: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

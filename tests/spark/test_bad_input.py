@@ -97,8 +97,8 @@ class Fates:
         self.delivered[row(record)] += 1
         return record
 
-    def hold(self, *reasons: str, **record: Any) -> dict[str, Any]:
-        self.held[reasons, record["id"], None, None] += 1
+    def hold(self, file: str, *reasons: str, **record: Any) -> dict[str, Any]:
+        self.held[reasons, record["id"], None, file] += 1
         return record
 
     def malform(self, file: str, *raws: str) -> list[str]:
@@ -174,12 +174,12 @@ def readable(home: Home, fates: Fates) -> None:
             fates.deliver(id=7, shop="B"),
             fates.deliver(**{**FULL, "id": 8, "amount": "NaN"}),
             fates.deliver(**{**FULL, "id": 9, "amount": "Infinity"}),
-            fates.hold(NEGATIVE, **{**FULL, "id": 10, "amount": "-Infinity"}),
+            fates.hold(a, NEGATIVE, **{**FULL, "id": 10, "amount": "-Infinity"}),
             {**FULL, "id": 13},
             {**FULL, "id": 14, "shop": "no such"},
-            fates.hold("postgres_nul(name)", **{**FULL, "id": 15, "name": "a\x00b"}),
+            fates.hold(a, "postgres_nul(name)", **{**FULL, "id": 15, "name": "a\x00b"}),
             *fates.malform(a, '{"id":16,"at":"-4800-01-01T00:00:00Z"}', '{"id":17,"day":"-4800-01-01"}'),
-            fates.hold(NEGATIVE, "postgres_nul(name)", **{**FULL, "id": 18, "amount": -1, "name": "\x00"}),
+            fates.hold(a, NEGATIVE, "postgres_nul(name)", **{**FULL, "id": 18, "amount": -1, "name": "\x00"}),
             fates.deliver(**{**FULL, "id": 19, "at": "0001-01-01T00:00:00Z", "day": "9999-12-31"}),
         ),
     )

@@ -122,7 +122,7 @@ class Batch:
 
     def held_on_lake(self, uri: str) -> Rows:
         typed = Counter(
-            (*self.rows[number], tuple(reasons), None, None, self.number)
+            (*self.rows[number], tuple(reasons), None, uri, self.number)
             for number, reasons in self.reasons.items()
         )
         nothing = (None,) * len(self.columns)
@@ -132,7 +132,7 @@ class Batch:
         names = self.columns.names
         texts = {one["id"]: tuple(as_text(one[name]) for name in names) for one in self.records}
         typed = Counter(
-            (tuple(reasons), None, None, texts[number], self.number)
+            (tuple(reasons), uri, None, texts[number], self.number)
             for number, reasons in self.reasons.items()
         )
         return typed + Counter(((MALFORMED,), uri, raw, None, self.number) for raw in self.malformed)

@@ -70,7 +70,7 @@ def test_a_batch_that_broke_its_contract_is_delivered_as_decided(home: Home, cas
     home.judge(*case.rules)
     made = orders(0, 12, negative=[3])
     made += [Order(id=None, amount=-1.0), replace(made[5])]
-    home.land("orders/a.jsonl", made)
+    made = home.land("orders/a.jsonl", made).orders
     with pytest.raises(ContractBroken, match="nothing of it was delivered") as stop:
         home.run()
     assert stop.value.exit_code == 3
@@ -169,7 +169,7 @@ def assert_decided(home: Home, made: list[Order], case: Decided) -> None:
     for (*row, reasons, _, _, _), count in eyes.held_on_lake().items():
         kept[(reasons, *row)] += count
     assert oracle.difference(kept, held) == ""
-    texts = Rows((reasons, None, None, order.row_as_text, 0) for order, reasons in fates if reasons)
+    texts = Rows((reasons, order.file, None, order.row_as_text, 0) for order, reasons in fates if reasons)
     assert oracle.difference(eyes.held_in_postgres(), texts) == ""
     home.assert_one_history()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -78,7 +79,8 @@ def test_a_row_without_its_key_is_held_and_the_others_are_upserted(home: Home) -
     assert_both(home, "levels", Rows([kept.row]), system=("_batch_id",))
     values = (None, time(lost.at), 2)
     [held] = home.reader("levels").held_in_postgres()
-    assert held == (("null_key(article)",), None, None, (None, str(values[1]).replace("T", " "), 2), 0)
+    text = (None, str(values[1]).replace("T", " "), 2)
+    assert held == (("null_key(article)",), home.uri("levels/a.jsonl"), None, text, 0)
     assert_clean(home, "levels")
 
 
@@ -93,16 +95,17 @@ def test_a_batch_of_a_replace_sink_is_the_whole_table(home: Home) -> None:
     declare(home, "prices", ORDER, schema=schema, sink="Replace()", suite='suite="orders",')
     held: list[Order] = []
 
-    def assert_replaced_by(made: list[Order]) -> None:
-        """Require that the table is `made`, and that what was held stays held."""
-        held.extend(order for order in made if order.reasons)
+    def assert_replaced_by(made: list[Order], number: int) -> None:
+        """Require that the table is `made`, of the file of this number, and that what was held stays held."""
+        file = home.uri(f"prices/{number}.jsonl")
+        held.extend(replace(order, file=file) for order in made if order.reasons)
         eyes, wanted = home.reader("prices"), Rows(order.row[:4] for order in made if not order.reasons)
         assert oracle.difference(eyes.in_postgres(system=()), wanted) == ""
         paths = eyes.files("prices")
         assert oracle.difference(eyes.rows_in(paths, ORDER.names), wanted) == ""
         listed = committed_files(home.place, home.pipeline("prices")).files
         assert sorted(file.path for file in listed) == sorted(paths)
-        rows = Rows((o.reasons, None, None, o.row_as_text[:4]) for o in held)
+        rows = Rows((o.reasons, o.file, None, o.row_as_text[:4]) for o in held)
         found = eyes.held_in_postgres()
         assert oracle.difference(Rows(row[:-1] for row in found.elements()), rows) == ""
 
@@ -111,14 +114,14 @@ def test_a_batch_of_a_replace_sink_is_the_whole_table(home: Home) -> None:
     for number, made in enumerate((first, second, none)):  # the third one has nothing to deliver
         land(home, f"prices/{number}.jsonl", [json.loads(order.json) for order in made])
         assert home.run("prices").batches == 1
-        assert_replaced_by(made)
+        assert_replaced_by(made, number)
     for number, made in enumerate((between, last), 3):
         land(home, f"prices/{number}.jsonl", [json.loads(order.json) for order in made])
     assert home.run("prices").batches == 2
-    assert_replaced_by(last)
+    assert_replaced_by(last, 4)
     assert_clean(home, "prices")
     assert home.run("prices").batches == 0
-    assert_replaced_by(last)
+    assert_replaced_by(last, 4)
     declare(home, "prices", ORDER, schema=schema, sink="Append()", suite='suite="orders",')
     land(home, "prices/9.jsonl", [json.loads(order.json) for order in orders(900, 1)])
     with pytest.raises(TableRefused, match="rows that its batches had replaced would come back"):

@@ -234,7 +234,7 @@ def test_each_record_has_the_path_of_its_file_as_the_ledger_names_it(
     assert {path_of(uri, str(tmp_path)) for uri in uris} == {*wanted.values()}
     anywhere = replace(found.source, anywhere=True).reread(uris, broken=uris[:1])
     assert {row.line: row.file for row in anywhere.collect()} == wanted
-    assert found.source.reread([], broken=()).columns == ["line", "file"]
+    assert found.source.reread([], broken=()).columns == ["line", "file", "_file_number"]
 
 
 def test_a_column_that_only_a_folder_names_is_told_once(

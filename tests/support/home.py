@@ -127,7 +127,10 @@ class Home:
         lines[middle:middle] = malformed
         header = ["id,shop,amount,at"] if kind == "csv" else []
         self.write(path, "\n".join([*header, *lines]) + "\n")
-        return Landed(orders=list(made), malformed=[(raw, self.uri(path)) for raw in malformed])
+        uri = self.uri(path)
+        return Landed(
+            orders=[replace(order, file=uri) for order in made], malformed=[(raw, uri) for raw in malformed]
+        )
 
     def pipeline(self, name: str = NAME) -> Pipeline:
         return load_pipeline(name, self.place.settings.pipelines)

@@ -35,7 +35,9 @@ def rows_of(
         schema=schema or pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect.of(options)
     )
     separator = options.get("lineSep")
-    read = CsvFiles(reader=reader, header=header, lines=Lines(separator=separator and separator.encode()))
+    read = CsvFiles(
+        reader=reader, header=header, lines=Lines(separator=separator and separator.encode()), named=True
+    )
     return [row for batch in read.rows(iter(batches)) for row in batch.to_pylist()]
 
 
@@ -101,7 +103,7 @@ def test_a_file_of_another_shape_is_unfit(land: Land, text: str, said: str) -> N
         rows_of(batch)
     reader = CsvReader(schema=pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect())
     good = land(b"id,s\n1,x\n")
-    tolerant = CsvFiles(reader=reader, header=True, lines=Lines(tolerant=True))
+    tolerant = CsvFiles(reader=reader, header=True, lines=Lines(tolerant=True), named=True)
     assert [len(rows) for rows in tolerant.rows(iter([batch, good]))] == [1]
 
 
@@ -248,5 +250,5 @@ def test_columns_that_the_schema_does_not_name_are_kept_or_held_where_that_is_as
     reader = CsvReader(
         schema=pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect(), holds_unknown=True
     )
-    [rows] = CsvFiles(reader=reader, header=True, lines=Lines()).rows(iter([batch]))
+    [rows] = CsvFiles(reader=reader, header=True, lines=Lines(), named=True).rows(iter([batch]))
     assert rows["_detail"].to_pylist() == ['new: not in the schema, and unknown is "hold"', None]

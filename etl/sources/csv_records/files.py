@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.common.record_columns import SOURCE_PATH
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import HEADER_BYTES, Layout, header_values
@@ -21,11 +20,12 @@ ROWS = 10_000  # of a file that is read as a whole, at a time
 
 @dataclass(frozen=True, kw_only=True)
 class CsvFiles:
-    """Reads parts of files, or whole ones where the dialect says so, as rows beside those of BESIDE and the URI."""
+    """Reads parts of files, or whole ones where the dialect says so, as rows beside where they are from."""
 
     reader: CsvReader
     header: bool
     lines: Lines
+    named: bool  # else a row that is not malformed has no URI
     _layouts: dict[str, Layout | None] = field(default_factory=dict)  # by URI; None: nothing is read of it
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -34,23 +34,22 @@ class CsvFiles:
             begins = part.start == 0
             try:
                 for records in self._records(part):
-                    yield from self._read(records, part.uri, begins=begins)
+                    yield from self._read(records, part, begins=begins)
                     begins = begins and not len(records)
             except FileUnfit as unfit:
                 if not self.lines.tolerant:
                     raise unfit.of(part.uri) from unfit
                 self._layouts[part.uri] = None
 
-    def _read(self, records: pa.Array, uri: str, *, begins: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, records: pa.Array, part: Part, *, begins: bool) -> Iterator[pa.RecordBatch]:
         if not len(records):
             return
-        layout = self._layout(uri, records if begins else None)
+        layout = self._layout(part.uri, records if begins else None)
         if layout is None:
             return
         if begins and self.header:
             records = records.slice(1)
-        rows = self.reader.read(records, layout)
-        yield rows.append_column(SOURCE_PATH, pa.repeat(uri, len(rows)))
+        yield part.tell(self.reader.read(records, layout), named=self.named)
 
     def _layout(self, uri: str, begun: pa.Array | None) -> Layout | None:
         """Return the layout of a file, of whose beginning records may be at hand."""

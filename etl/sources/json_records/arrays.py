@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from etl.common.record_columns import SOURCE_PATH
 from etl.sources.json_records.blocks import JsonReader
 from etl.sources.json_records.lines import BLANK, TEXT
 from etl.sources.raw.lines import Lines
@@ -26,10 +25,11 @@ _TO_BRACKET = re.compile(rf'(?:[^"\[\]{{}}]++|{TEXT})*+([\[\]{{}}])', re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class JsonArrays:
-    """Reads whole files as rows of the reader, beside the URI."""
+    """Reads whole files as rows of the reader, beside where they are from."""
 
     reader: JsonReader
     lines: Lines  # where damage is tolerated, what is before a fault in the array is read
+    named: bool  # else a row that is not malformed has no URI
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all files of one task. Raises FileUnfit for one that is no whole array."""
@@ -37,8 +37,7 @@ class JsonArrays:
             try:
                 text = self.lines.whole(part).decode("utf-8", "surrogateescape")
                 for records in _many(elements(text)):
-                    rows = self.reader.read(records)
-                    yield rows.append_column(SOURCE_PATH, pa.repeat(part.uri, len(rows)))
+                    yield part.tell(self.reader.read(records), named=self.named)
             except FileUnfit as unfit:
                 if not self.lines.tolerant:
                     raise unfit.of(part.uri) from unfit

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
 from etl.sources.json_records.blocks import JsonReader
 from etl.sources.raw.lines import Lines
 from etl.sources.raw.parts import Part
@@ -31,15 +30,9 @@ class JsonFiles:
         for part in Part.listed(batches):
             try:
                 for records in self.lines.of(part):
-                    rows = self.reader.read(_without_blank(records))
-                    yield rows.append_column(SOURCE_PATH, self._uris(part.uri, rows))
+                    yield part.tell(self.reader.read(_without_blank(records)), named=self.named)
             except FileUnfit as unfit:
                 raise unfit.of(part.uri) from unfit
-
-    def _uris(self, uri: str, rows: pa.RecordBatch) -> pa.Array:
-        if self.named:
-            return pa.repeat(uri, len(rows))
-        return pc.if_else(rows[MALFORMED_COLUMN].is_valid(), uri, pa.scalar(None, pa.string()))
 
 
 def _without_blank(lines: pa.Array) -> pa.Array:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from etl.common.errors import InputsChanged, NeedsPerson, ServiceAway, SetupError
 from etl.common.paths import require_utf8
 from etl.common.record_bounds import Bounds
-from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, SOURCE_PATH
+from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH
 from etl.ledger.inputs import LOOKUP_SOURCE, Input
 from etl.pipeline import Lookup, Pipeline
 from etl.sources.evidence import changed, look, uri_at
@@ -63,7 +63,7 @@ def read_lookup(
         seen = f"The {where} has {len(bad)} malformed records, such as {shown!r}"
         raise SetupError(f"{seen}: {detail}" if detail else seen, remedy=f"correct {lookup.pattern}")
     _refuse_doubled(rows, lookup, where)
-    held = spark.createDataFrame(rows.drop_columns([MALFORMED_COLUMN, DETAIL, SOURCE_PATH]), fields)
+    held = spark.createDataFrame(rows.drop_columns([MALFORMED_COLUMN, DETAIL, ORIGIN, SOURCE_PATH]), fields)
     return F.broadcast(held), before
 
 

@@ -74,6 +74,7 @@ class Order:
     shop: str = "A"
     amount: float = 1.0
     at: int = START  # microseconds since 1970
+    file: str | None = field(default=None, compare=False)  # the URI of the one that it has landed in
 
     @property
     def time(self) -> str:
@@ -140,11 +141,11 @@ class Landed:
 
     @property
     def held_in_postgres(self) -> Rows:
-        typed = Counter((o.reasons, None, None, o.row_as_text) for o in self.orders if o.reasons)
+        typed = Counter((o.reasons, o.file, None, o.row_as_text) for o in self.orders if o.reasons)
         return typed + Counter(((MALFORMED,), uri, raw, None) for raw, uri in self.malformed)
 
     @property
     def held_on_lake(self) -> Rows:
-        typed = Counter((*o.row, o.reasons, None, None) for o in self.orders if o.reasons)
+        typed = Counter((*o.row, o.reasons, None, o.file) for o in self.orders if o.reasons)
         nothing = (None,) * len(COLUMNS)
         return typed + Counter((*nothing, (MALFORMED,), raw, uri) for raw, uri in self.malformed)

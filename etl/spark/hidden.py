@@ -1,0 +1,101 @@
+"""Hides a column of a frame: who selects all does not see it, and what is made of single rows still knows it.
+
+Spark has such columns of its own, `_metadata` of files and the second key of a join USING: attributes that a Project tells
+of beside its output, and that Spark puts into a plan where somebody asks for one by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from etl.spark.jvm import java_class
+from etl.spark.session import unlogged_analysis
+from etl.spark.state_plan import listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CATALYST = "org.apache.spark.sql.catalyst"
+_QUALIFIER = "sluice"
+# What anybody may ask for goes along an alias, what has to be asked for by a qualifier along a join USING.
+_QUALIFIED = "_qualified"
+# Each row that these put out is made of one row of their stream.
+_OF_SINGLE_ROWS = frozenset(
+    {"Project", "Filter", "Generate", "SubqueryAlias", "Join", "EventTimeWatermark", "CollectMetrics"}
+)
+
+
+def hide(frame: DataFrame, name: str) -> DataFrame:
+    """Take a column out of a frame's columns, for `unhide` to find."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    spark = frame.sparkSession
+    doubled = frame.withColumn(name + _QUALIFIED, F.col(name))
+    attributes = {one.name(): one for one in listed(_plan(doubled).output())}
+    project = _plan(doubled.drop(name, name + _QUALIFIED))
+    helper = _module(spark, f"{_CATALYST}.util.package$").MetadataColumnHelper
+    qualified = helper(attributes[name + _QUALIFIED]).markAsQualifiedAccessOnly()
+    hidden = [
+        helper(attributes[name]).markAsAllowAnyAccess(),
+        qualified.withQualifier(_sequence(spark, [_QUALIFIER])),
+        *listed(project.metadataOutput()),
+    ]
+    project.setTagValue(_tag(spark), _sequence(spark, hidden))
+    datasets = _module(spark, "org.apache.spark.sql.classic.Dataset$")
+    return DataFrame(datasets.ofRows(spark._jsparkSession, project), spark)
+
+
+def unhide(frame: DataFrame, name: str) -> DataFrame:
+    """Put a hidden column beside a frame's own; return the frame as it is where its rows do not know it."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    for known_as in (name, f"{_QUALIFIER}.{name}{_QUALIFIED}"):
+        try:
+            with unlogged_analysis():
+                return frame.select("*", F.col(known_as).alias(name))
+        except AnalysisException:
+            continue
+    return frame
+
+
+def of_single_rows(frame: DataFrame, name: str) -> bool:
+    """Tell whether each row of a streaming frame is made of one that has the hidden column: `unhide` then changes none."""
+    tag, waiting = _tag(frame.sparkSession), [_plan(frame)]
+    while waiting:
+        node = waiting.pop()
+        if not _hides(node, name, tag):
+            if node.nodeName() not in _OF_SINGLE_ROWS:
+                return False
+            waiting += [child for child in listed(node.children()) if child.isStreaming()]
+    return True
+
+
+def _hides(node: Any, name: str, tag: Any) -> bool:
+    """Tell whether a node of a plan is where `hide` took the column out: those above pass its attribute on."""
+    if node.nodeName() != "Project" or node.getTagValue(tag).isEmpty():
+        return False
+    read = node.child().outputSet()
+    return any(one.name() == name and read.contains(one) for one in listed(node.getTagValue(tag).get()))
+
+
+def _tag(spark: SparkSession) -> Any:
+    return _module(spark, f"{_CATALYST}.plans.logical.Project$").hiddenOutputTag()
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _module(spark: SparkSession, name: str) -> Any:
+    return getattr(java_class(spark, name), "MODULE$")
+
+
+def _sequence(spark: SparkSession, elements: Sequence[Any]) -> Any:
+    """Return a Scala Seq of the elements."""
+    array = java_class(spark, "java.util.ArrayList")()
+    for one in elements:
+        array.add(one)
+    return java_class(spark, "scala.jdk.javaapi.CollectionConverters").asScala(array).toSeq()
