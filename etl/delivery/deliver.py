@@ -23,6 +23,7 @@ from etl.common.errors import (
     CommitUnknown,
     ContractBroken,
     Fenced,
+    FewerRows,
     InputsChanged,
     InputsUnreadable,
     SluiceError,
@@ -304,7 +305,9 @@ def _give_up_after(context: DeliveryContext, task: StageTask, error: Exception) 
     """
     try:
         _give_up(
-            context, task, "stopped" if isinstance(error, ContractBroken | InputsUnreadable) else "failed"
+            context,
+            task,
+            "stopped" if isinstance(error, ContractBroken | InputsUnreadable | FewerRows) else "failed",
         )
     except (SluiceError, psycopg2.Error) as second:
         error.add_note(f"Attempt {task.delivery_id} could not be closed: {second}")

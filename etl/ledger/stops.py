@@ -157,6 +157,7 @@ def undecide(cursor: Cursor, stream_id: str, batch_id: int) -> None:
 
 
 SHARE_STOP = "more than max_quarantine_share allows"  # in the stop of a batch with too many rows held
+FEWER_STOP = "more than max_fewer_share allows"  # in the stop of a replay with too few rows delivered
 UNREADABLE_STOP = " can't be read: "  # in the stop of a batch, between a file and the reason
 STATE_STOP = (
     "its transform keeps state, which can't be made of a part of its files"  # and so nobody can decide on it
