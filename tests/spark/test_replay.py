@@ -229,8 +229,10 @@ def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(ho
     assert repeated is not None
     assert (repeated.delivered, repeated.quarantined) == (500, 1)
     home.declare(text=DRIFT.format(schema="a int, b int, d int", unreadable="stop"))
-    with pytest.raises(InputsUnreadable):
-        again(home, chosen)
+    stopped = home.sluice("replay", "orders", "--deliveries", str(repeated.delivery_id))
+    assert stopped.returncode == 4, stopped.stderr
+    assert "it would deliver 500 rows in place of 500\n" in stopped.stderr
+    assert "with --accept-unreadable and the reason in --why\n" in stopped.stderr, "no row goes"
     home.assert_one_history()
     home.assert_clean()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,11 +46,9 @@ def planned(home: Home) -> ReplayPlan:
     return plan(home.place, home.pipeline(), ALL)
 
 
-def again(home: Home, *, fewer: bool = False, why: str | None = None) -> int:
+def again(home: Home, **options: Any) -> int:
     """Replay both batches and return how many rows are delivered."""
-    done = replay(
-        home.place, home.pipeline(), planned(home), who="tests", fewer=fewer, why=why, spark=home.spark
-    )
+    done = replay(home.place, home.pipeline(), planned(home), who="tests", spark=home.spark, **options)
     assert done.receipt is not None
     return done.receipt.delivered
 
@@ -120,6 +119,21 @@ def test_rows_that_todays_suite_holds_are_told_apart_from_those_that_are_not_the
     assert again(home, fewer=True, why="the first three were tests, and 17 is void") == 36
     home.assert_one_history()
     home.assert_clean()
+
+
+def test_changed_files_that_are_accepted_are_named_where_they_bring_fewer_rows(
+    home: Home, forty: Landed
+) -> None:
+    home.land("orders/1.jsonl", forty.orders[20:25])
+    (home.landing / "orders/0.jsonl").unlink()
+    with pytest.raises(FewerRows) as stop:
+        again(home, accept_changed=True)
+    assert SAID.format(5, "87.50%") in stop.value.seen
+    [told] = [line for line in stop.value.seen.splitlines() if line.startswith("  not as it was: ")]
+    assert "orders/0.jsonl is gone" in told
+    assert "orders/1.jsonl" in told
+    home.assert_rows(forty)
+    assert again(home, accept_changed=True, fewer=True, why="landed by mistake") == 5
 
 
 def test_the_plan_says_how_many_rows_it_delivers_at_least(home: Home, forty: Landed) -> None:
