@@ -101,12 +101,17 @@ class RunForm:
         "For a replay or a backfill: of files that can't be read to their end, what can be read is delivered, and"
         " the rest held.",
     )
+    fewer: bool = _tick(
+        "Deliver fewer rows",
+        "For a replay or a backfill: it goes on where it delivers fewer rows than it replaces, by more than the declared"
+        " max_fewer_share; needs the reason below.",
+    )
     release: str | None = _text(
         "Release held rows",
         "Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
         pattern=r"^[0-9]+(,[0-9]+)*$",
     )
-    why: str | None = _text("Why they are released", "Kept with each row.", maxLength=2000)
+    why: str | None = _text("Why", "Kept with each row that is released, or with the replay.", maxLength=2000)
 
     @classmethod
     def rendered(cls, texts: Mapping[str, str | None]) -> RunForm:
@@ -120,7 +125,7 @@ class RunForm:
 
     @property
     def says_how_to_replay(self) -> bool:
-        return bool(self.releases or self.accept_changed or self.accept_unreadable)
+        return bool(self.releases or self.accept_changed or self.accept_unreadable or self.fewer)
 
     def filled_in(self) -> dict[str, Any]:
         """Return the fields that say something, as the `conf` of an Airflow run has them."""

@@ -40,6 +40,13 @@ AcceptUnreadable = Annotated[
         help="Deliver what can be read of damaged files, and hold the rest; needs --why.",
     ),
 ]
+Fewer = Annotated[
+    bool,
+    typer.Option(
+        "--fewer",
+        help="Deliver fewer rows than are replaced, by more than max_fewer_share allows; needs --why.",
+    ),
+]
 Releases = Annotated[
     str | None, typer.Option(metavar="keep|drop", help="What to do with rows that were released since.")
 ]
@@ -58,6 +65,7 @@ def replay(
     plan_only: PlanOnly = False,
     accept_changed: AcceptChanged = False,
     accept_unreadable: AcceptUnreadable = False,
+    fewer: Fewer = False,
     releases: Releases = None,
     why: Why = None,
     as_json: AsJson = False,
@@ -88,6 +96,7 @@ def replay(
             why=why,
             accept_changed=accept_changed,
             accept_unreadable=accept_unreadable,
+            fewer=fewer,
             releases=releases_choice,
         )
     _say(done, as_json=as_json)

@@ -79,6 +79,10 @@ class InputsUnreadable(NeedsPerson):
         self.stops = tuple(stops)  # a sentence for each file, with the reason
 
 
+class FewerRows(NeedsPerson):
+    """A replay would deliver fewer rows than it replaces, by more than is declared; nothing was changed."""
+
+
 class OffsetsGone(NeedsPerson):
     """Kafka no longer has the next records: they aged out before they were read, or their topic was recreated."""
 

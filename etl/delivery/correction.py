@@ -26,6 +26,7 @@ from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases, pipelines
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range
+from etl.ledger.stops import UNREADABLE_STOP
 from etl.quality.verdict import Verdict
 from etl.sinks.warehouse.table import Warehouse
 
@@ -186,8 +187,10 @@ class Correction(DeliveryKind):
         stops: Sequence[str],
         lapsed: str,  # noqa: ARG002 - nothing was decided
     ) -> InputsUnreadable:
+        files = [one for one in stops if UNREADABLE_STOP in one]
+        told = "; ".join([first_few(files), *(one for one in stops if one not in files)])
         return InputsUnreadable(
-            f"The {self.name} of {pipeline} changed nothing, because some of its inputs can't be read: {first_few(stops)}",
+            f"The {self.name} of {pipeline} changed nothing, because some of its inputs can't be read: {told}",
             remedy="put whole files in their place, or restore the old schema, then run the same command again",
             stops=stops,
         )

@@ -23,6 +23,7 @@ from etl.common.errors import (
     CommitUnknown,
     ContractBroken,
     Fenced,
+    FewerRows,
     InputsChanged,
     InputsUnreadable,
     SluiceError,
@@ -244,7 +245,7 @@ def _lapse(context: DeliveryContext, batch: Batch, decision: Decision, changes: 
     with transaction(context.sinks.dsn) as cursor:
         leases.lock_for_commit(cursor, context.lease, context.stream_id, batch.batch_id)
         stops.undecide(cursor, context.stream_id, batch.batch_id)
-    lapsed = f"{decision.who}'s decision {decision.action} no longer holds: {'; '.join(changes)}"
+    lapsed = f"{decision.describe()} no longer holds: {'; '.join(changes)}"
     log.warning("batch %s of %s: %s", batch.batch_id, context.lease.pipeline, lapsed)
     return replace(Ruling.of(context.rules, None), lapsed=lapsed)
 
@@ -253,6 +254,8 @@ def _stop(
     context: DeliveryContext, batch: Batch, verdict: Verdict, seen: Seen, lapsed: str
 ) -> ContractBroken | InputsUnreadable:
     pipeline, batch_id = context.lease.pipeline, batch.batch_id
+    if lapsed and seen.share is not None:
+        lapsed += f"; it is {seen.share:.2%} now"
     if any(UNREADABLE_STOP in stop for stop in verdict.stops):
         _refuse_changed(context, batch)  # such as a file that is still being written
         # The stops name each such file and what is wrong with it.
@@ -302,7 +305,9 @@ def _give_up_after(context: DeliveryContext, task: StageTask, error: Exception) 
     """
     try:
         _give_up(
-            context, task, "stopped" if isinstance(error, ContractBroken | InputsUnreadable) else "failed"
+            context,
+            task,
+            "stopped" if isinstance(error, ContractBroken | InputsUnreadable | FewerRows) else "failed",
         )
     except (SluiceError, psycopg2.Error) as second:
         error.add_note(f"Attempt {task.delivery_id} could not be closed: {second}")

@@ -6,13 +6,18 @@ batch as it now is: the decision is dropped, and the batch is judged as if there
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.row_filter import HoldPolicy
 from etl.ledger.stops import SHARE_STOP, Decision, Seen
 from etl.quality.verdict import Counts, StageRule, Verdict
+
+MadeWith = tuple[
+    str, Mapping[str, Any]
+]  # the suite's digest; the evidence of lookups and models by their names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +59,16 @@ def changed_since(decision: Decision, context: DeliveryContext) -> list[str]:
         return [
             "it was on a stop that an earlier version of Sluice recorded, without the suite and the lookups"
         ]
-    names = sorted(context.lookups.keys() | then.lookups.keys())
-    others = [name for name in names if context.lookups.get(name) != then.lookups.get(name)]
-    models = context.sinks.pipeline.models
+    before, now = (then.suite_digest, then.lookups), (context.suite_digest, context.lookups)
+    return differences(before, now, context.sinks.pipeline.models)
+
+
+def differences(before: MadeWith, now: MadeWith, models: Container[str]) -> list[str]:
+    """Name the suite, and each lookup or model, that has changed since rows were made with it."""
+    (old_suite, old), (new_suite, new) = before, now
+    others = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     return [
-        *(["the suite has changed since"] if context.suite_digest != then.suite_digest else []),
+        *(["the suite has changed since"] if old_suite != new_suite else []),
         *(f"the {'model' if name in models else 'lookup'} {name} has changed since" for name in others),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -48,12 +49,19 @@ class Decision:
     action: str  # accept or quarantine-all
     who: str
     why: str
+    at: dt.datetime
     stops: tuple[str, ...]  # what was decided on
     seen: Seen | None  # likewise; None: the batch stopped before that was kept
 
     def json(self) -> dict[str, Any]:
         """Return what is kept of the decision with the batch."""
         return {"action": self.action, "who": self.who, "why": self.why, "stops": self.stops}
+
+    def describe(self) -> str:
+        """Say who decided what, when, and at which share of held records."""
+        share = self.seen.share if self.seen else None
+        at = "" if share is None else f" at {share:.2%}"
+        return f"{self.who}'s decision {self.action} (of {self.at:%Y-%m-%d %H:%M} UTC{at})"
 
 
 def open_stops(cursor: Cursor, pipeline: str) -> list[Stop]:
@@ -111,6 +119,7 @@ def decision(cursor: Cursor, stream_id: str, batch_id: int) -> Decision | None:
         action=found["decision"],
         who=found["decided_by"],
         why=found["why"],
+        at=found["decided_at"],
         stops=tuple(found["stops"]),
         seen=None if kept["suite_digest"] is None else Seen(**kept),
     )
@@ -148,6 +157,7 @@ def undecide(cursor: Cursor, stream_id: str, batch_id: int) -> None:
 
 
 SHARE_STOP = "more than max_quarantine_share allows"  # in the stop of a batch with too many rows held
+FEWER_STOP = "more than max_fewer_share allows"  # in the stop of a replay with too few rows delivered
 UNREADABLE_STOP = " can't be read: "  # in the stop of a batch, between a file and the reason
 STATE_STOP = (
     "its transform keeps state, which can't be made of a part of its files"  # and so nobody can decide on it

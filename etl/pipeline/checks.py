@@ -98,7 +98,7 @@ def _name_problems(name: Any) -> list[str]:
 
 def _share_problems(pipeline: Any) -> list[str]:
     found: list[str] = []
-    for name in ("max_quarantine_share", "alert_quarantine_share"):
+    for name in ("max_quarantine_share", "max_fewer_share", "alert_quarantine_share"):
         share = getattr(pipeline, name)
         optional = name == "alert_quarantine_share" and share is None
         if not optional and (

@@ -293,6 +293,8 @@ class Pipeline:
     late: str | None = None  # the schema's column of event time: what is behind the watermark is held
     metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
     max_quarantine_share: float = 0.05  # of a batch's records, from 0 to 1; beyond it the batch stops
+    # Of the rows that a replay replaces, from 0 to 1: where it delivers fewer by more, it changes nothing and asks.
+    max_fewer_share: float = 0.05
     # Where a file can't be read to its end: "stop"; or "hold" what is missing of it, as one record, and deliver the rest.
     unreadable: Unreadable = "stop"
     # Where a record has a member, or a CSV file a column, that the schema does not name: "report" it with the delivery,

@@ -13,6 +13,7 @@ from etl.common.errors import SetupError, VerdictUnknown
 from etl.common.settings import Settings
 from etl.pipeline import Pipeline
 from etl.quality import measure
+from etl.quality.suite import suite_digest
 from etl.quality.verdict import Counts, StageRule, Verdict
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from etl.quality.compile import CompiledSuite
     from etl.quality.metrics import PastBatch
+
+NO_SUITE: Mapping[str, Any] = {"name": "none", "expectations": []}  # by which every row passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +101,11 @@ def suite_path(pipeline: Pipeline, settings: Settings) -> Path:
     )
 
 
+def digest_of(pipeline: Pipeline, settings: Settings) -> str:
+    """Return the digest of the suite that the pipeline is judged by today."""
+    return suite_digest(suite_path(pipeline, settings) if pipeline.suite else NO_SUITE)
+
+
 def compile_rules(
     pipeline: Pipeline,
     frame: DataFrame,
@@ -111,8 +119,7 @@ def compile_rules(
     """
     from etl.quality.compile import compile_suite
 
-    none = {"name": "none", "expectations": []}
-    suite = instead or (suite_path(pipeline, settings) if pipeline.suite else none)
+    suite = instead or (suite_path(pipeline, settings) if pipeline.suite else NO_SUITE)
     measure.require_columns(pipeline.metrics, frame.schema, pipeline.name)
     compiled = compile_suite(suite, frame.schema, frame.sparkSession, measured=pipeline.metrics)
     return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema, metrics=pipeline.metrics)

@@ -74,6 +74,11 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
     )
 
 
+def suite_digest(source: Path | Mapping[str, Any]) -> str:
+    """Return the digest that `read_suite` gives the suite, without a look at its rules."""
+    return _digest(_document(source))
+
+
 def _document(source: Path | Mapping[str, Any]) -> Mapping[str, Any]:
     where = str(source) if isinstance(source, Path) else "the suite"
     remedy = "give the path of a suite that GX wrote (ExpectationSuite.to_json_dict)"

@@ -34,7 +34,7 @@ from etl.sources.counts import CARRIED_BY_TASKS, LONGEST_CARRIED, MOST_CARRIED, 
 from etl.sources.evidence import changed
 from etl.sources.parsing import Records, union
 from etl.sources.schemas import field_of
-from etl.sources.side_inputs.lookups import SideInputsChanged, version
+from etl.sources.side_inputs.lookups import SideInputsChanged, versions
 from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.frames import NESTED, output, quoted
@@ -211,10 +211,7 @@ class Source(ABC):
 
         They are compared by every lookup's files, and every model's version.
         """
-        now = {name: version(lookup, self.landing) for name, lookup in self.pipeline.lookups.items()}
-        if self.models is not None:
-            now |= {name: (self.models.required(self.pipeline.name, name).input,) for name in self.scorers}
-        for name, seen in now.items():
+        for name, seen in versions(self.pipeline, self.landing, self.models).items():
             if changes := changed(self.lookup_versions[name], seen):
                 raise SideInputsChanged(f"{name!r}: {'; '.join(changes)}")
 

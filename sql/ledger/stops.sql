@@ -16,7 +16,7 @@ SET stops = excluded.stops, report = excluded.report, stopped_at = now(), suite_
 
 -- name: decision
 -- What a person decided on a stopped batch, if anything.
-SELECT decision, decided_by, why, stops, suite_digest, lookups, share, broken FROM sluice.stopped_batch
+SELECT decision, decided_by, why, decided_at, stops, suite_digest, lookups, share, broken FROM sluice.stopped_batch
 WHERE stream_id = %(stream)s AND batch_id = %(batch)s AND decision IS NOT NULL
 
 -- name: undecide

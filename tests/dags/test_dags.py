@@ -225,7 +225,7 @@ def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
     params = bag["dags"]["flights"]["params"]
     schemas = {name: param["schema"]["__var"] for name, param in params}
     assert schemas.pop("why")["maxLength"] == 2000
-    for name in ("accept_changed", "accept_unreadable"):
+    for name in ("accept_changed", "accept_unreadable", "fewer"):
         assert schemas.pop(name)["type"] == "boolean"
     assert schemas.pop("releases")["enum"] == [None, "keep", "drop"]
     assert {name: schema["pattern"] for name, schema in schemas.items()} == {
@@ -261,11 +261,12 @@ print("\\n" + json.dumps(found))
 """
 NOTHING = dict.fromkeys(
     ("driver_memory", "deliveries", "start", "end", "releases", "release", "why")
-) | dict.fromkeys(("accept_changed", "accept_unreadable"), False)
+) | dict.fromkeys(("accept_changed", "accept_unreadable", "fewer"), False)
 
 
 def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: Path) -> None:
-    given = {"releases": "drop", "accept_changed": True, "accept_unreadable": True, "deliveries": "4..7"}
+    given: dict[str, object] = {"releases": "drop", "accept_changed": True, "accept_unreadable": True}
+    given |= {"fewer": True, "why": "a filter", "deliveries": "4..7"}
     march = {"start": "2013-03-01", "end": "2013-04-01T00:00:00Z", "releases": "keep"}
     asks = [("flights", None), ("flights", given), ("flights_replays", None), ("flights_replays", march)]
     found = asked(FILLED_IN, str(ROOT / "dags"), json.dumps(asks), home=tmp_path)
@@ -303,19 +304,21 @@ def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
 
 
 def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> None:
-    from etl.airflow.command.request import CHANGED, DELIVERIES, END, RELEASE, RELEASES, START, UNREADABLE
+    from etl.airflow.command import request
 
     titles = {
         name: param["schema"]["__var"]["title"] for name, param in bag["dags"]["flights_replays"]["params"]
     }
     assert titles.items() >= {
-        ("deliveries", DELIVERIES),
-        ("start", START),
-        ("end", END),
-        ("releases", RELEASES),
-        ("accept_changed", CHANGED),
-        ("accept_unreadable", UNREADABLE),
-        ("release", RELEASE),
+        ("deliveries", request.DELIVERIES),
+        ("start", request.START),
+        ("end", request.END),
+        ("releases", request.RELEASES),
+        ("accept_changed", request.CHANGED),
+        ("accept_unreadable", request.UNREADABLE),
+        ("fewer", request.FEWER),
+        ("why", request.WHY),
+        ("release", request.RELEASE),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -75,6 +76,12 @@ def decision(run: DeliveryContext) -> list[tuple[Any, ...]]:
     return oracle.ask(run.sinks.dsn, "SELECT decision, lapsed FROM sluice.stopped_batch")
 
 
+def lapsed(action: str, at: str) -> str:
+    """Return the pattern of what a stop says of the decision that it no longer follows."""
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
+    return rf"Ada's decision {action} \(of {moment} at {re.escape(at)}\) no longer holds"
+
+
 def held(run: DeliveryContext, receipt: Receipt) -> list[int]:
     """Return the rows in quarantine; all others are in the table."""
     query = "SELECT (row::jsonb->>'id')::int FROM sluice.quarantine ORDER BY 1"
@@ -93,13 +100,22 @@ def test_what_is_as_it_was_when_it_was_decided_on_goes_through(
     assert decision(run) == [(action, None)]
 
 
+@pytest.mark.parametrize(("action", "left"), [("quarantine-all", [3, 4, 5]), ("accept", [])])
+def test_a_decision_covers_fewer_rows_than_it_was_on(
+    run: DeliveryContext, action: str, left: list[int]
+) -> None:
+    assert "12.50%" in stops(run, {NEGATIVE: range(3, 8)})
+    decide(run, action)
+    assert held(run, deliver(run, batch({NEGATIVE: [3, 4, 5]}))) == left
+
+
 @pytest.mark.parametrize("action", ["quarantine-all", "accept"])
 def test_no_decision_covers_more_rows_than_it_was_on(run: DeliveryContext, action: str) -> None:
     stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, action)
     seen = stops(run, {NEGATIVE: range(1, ROWS)})
     assert "39 of 40 records would be quarantined (97.50%)" in seen
-    assert f"Ada's decision {action} no longer holds" in seen
+    assert re.search(lapsed(action, "7.50%") + r": .*; it is 97\.50% now\n", seen)
     assert stops(run, {NEGATIVE: range(1, ROWS)}) != seen  # nothing is decided any more
     decide(run, action)
     assert deliver(run, batch({NEGATIVE: range(1, ROWS)})).rows_in == ROWS
@@ -120,13 +136,14 @@ def test_no_decision_outlives_the_suite_and_the_lookups_that_it_was_made_with(
     stops(run, {NEGATIVE: [3, 4, 5]})
     decide(run, action)
     after = replace(run, **change)
-    assert f"Ada's decision {action} no longer holds: {told}" in stops(after, {NEGATIVE: [3, 4, 5]})
-    [(nothing, lapsed)] = decision(run)
+    seen = stops(after, {NEGATIVE: range(1, ROWS)})
+    assert re.search(rf"{lapsed(action, '7.50%')}: {told}; it is 97\.50% now\n", seen)
+    [(nothing, kept)] = decision(run)
     assert nothing is None
-    assert told in lapsed
+    assert f"{told}; it is 97.50% now" in kept
     decide(run, action)
-    assert deliver(after, batch({NEGATIVE: [3, 4, 5]})).rows_in == ROWS
-    assert decision(run) == [(action, lapsed)]
+    assert deliver(after, batch({NEGATIVE: range(1, ROWS)})).rows_in == ROWS
+    assert decision(run) == [(action, kept)]
 
 
 def test_a_model_that_was_trained_since_is_named_as_one(run: DeliveryContext) -> None:

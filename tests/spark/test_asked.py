@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -86,6 +87,36 @@ def test_a_stopped_replay_says_what_to_fill_in_and_the_form_then_decides(home: H
     kept = "SELECT outcome, plan ->> 'rows' FROM sluice.run WHERE kind = 'replay' ORDER BY started_at"
     ends = ("InputsChanged", "InputsChanged", "NeedsPerson", "NeedsPerson", "done")
     assert home.ask(kept) == [(end, "7") for end in ends], "each with its plan"
+
+
+def test_fewer_rows_are_delivered_where_the_form_says_so_and_why(home: Home) -> None:
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0).replace("max_fewer_share=1.0,", "")
+    home.declare(text=text)
+    landed = home.land("orders/0.jsonl", orders(0, 8))
+    [number] = home.run().deliveries
+    home.declare(text=text.replace("df.join(", 'df.where("id < 4").join('))
+
+    def tried(**form: Any) -> CompletedProcess[str]:
+        return home.sluice(
+            "run", "orders", "--json", "--airflow", asked(deliveries=str(number), **form).json()
+        )
+
+    stopped = tried()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "would deliver 4 rows in place of 8 (50.00% fewer)" in stopped.stderr
+    assert FORM.format(number) + '"Deliver fewer rows" ticked, and "Why" filled in, ' in stopped.stderr
+    assert COMMAND.format(number) + "--fewer` with the reason in --why" in stopped.stderr
+    home.assert_holds(landed)
+    unexplained = asked(deliveries=str(number), fewer=True)
+    assert refused(home, unexplained, SetupError) == 'the same form, with "Why" filled in'
+    done = tried(fewer=True, why="the other half is not ours")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["replaced"] == [number]
+    landed.orders = landed.orders[:4]
+    home.assert_rows(landed)
+    kept = "SELECT outcome, why FROM sluice.run WHERE kind = 'replay' ORDER BY started_at"
+    by_itself = "manual run r of orders"
+    assert home.ask(kept) == [("FewerRows", by_itself), ("done", "the other half is not ours")]
 
 
 def test_a_backfill_with_nothing_to_do_is_on_record_and_tells_what_nobody_has_told(home: Home) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl.common.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
+from etl.common.errors import FewerRows, InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
 from etl.ledger.quarantine import RowSelection as Rows
@@ -202,13 +202,23 @@ def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(ho
             InputsUnreadable, match=r"changed nothing.*g/0\.csv can't be read: .*CSV header"
         ) as stop:
             again(home, chosen)
-        assert "--accept-unreadable" in stop.value.remedy
+        assert "it would deliver 500 rows in place of 1,000 (50.00% fewer)" in stop.value.seen
+        for word in ("--accept-unreadable", "--fewer"):
+            assert word in stop.value.remedy
+            with pytest.raises(SetupError, match=f"{word} needs a reason"):
+                again(home, chosen, **{word.removeprefix("--").replace("-", "_"): True})
+        why = {"why": "the old half is of no use"}
+        with pytest.raises(InputsUnreadable, match=r"deliver 500 rows in place of 1,000\n") as stop:
+            again(home, chosen, fewer=True, **why)  # which is no word on what can't be read
+        assert "--fewer" not in stop.value.remedy
+        with pytest.raises(
+            FewerRows, match=r"(?s)held: 1 \(before: 0\): malformed \(1\)\n.*g/0\.csv: its CSV header"
+        ):
+            again(home, chosen, accept_unreadable=True, **why)
         assert counts(home) == before
     assert home.history()["delivery"] == history["delivery"]
-    with pytest.raises(SetupError, match="needs a reason"):
-        again(home, chosen, accept_unreadable=True)
 
-    done = again(home, chosen, accept_unreadable=True, why="the old half is of no use").receipt
+    done = again(home, chosen, accept_unreadable=True, fewer=True, **why).receipt
     assert done is not None
     assert (done.delivered, done.quarantined) == (500, 1)
     assert home.ask("SELECT why FROM sluice.run WHERE outcome = 'done' AND kind = 'replay'") == [
@@ -219,8 +229,10 @@ def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(ho
     assert repeated is not None
     assert (repeated.delivered, repeated.quarantined) == (500, 1)
     home.declare(text=DRIFT.format(schema="a int, b int, d int", unreadable="stop"))
-    with pytest.raises(InputsUnreadable):
-        again(home, chosen)
+    stopped = home.sluice("replay", "orders", "--deliveries", str(repeated.delivery_id))
+    assert stopped.returncode == 4, stopped.stderr
+    assert "it would deliver 500 rows in place of 500\n" in stopped.stderr
+    assert "with --accept-unreadable and the reason in --why\n" in stopped.stderr, "no row goes"
     home.assert_one_history()
     home.assert_clean()
 

@@ -158,7 +158,8 @@ def test_the_page_of_a_batch_that_stops_once_more_says_why_its_decision_no_longe
         at.deliver(ROWS, (1,), judged=critical)
     with reading(at.dsn) as cursor:
         page = pages.stopped(cursor, "events", Frame())
-    assert "It has stopped once more: Ada&#39;s decision accept no longer holds: the suite" in page.html
+    assert "It has stopped once more: Ada&#39;s decision accept (of " in page.html
+    assert " UTC) no longer holds: the suite" in page.html
     assert "sluice decide events --batch 0 --accept" in page.html
 
 

@@ -90,6 +90,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         interval="_t",
         start="2013",
         max_quarantine_share=1.5,
+        max_fewer_share=-0.1,
         metrics=("_id",),
         output_mode="upsert",
         unreadable="skip",
@@ -103,7 +104,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         "sources[1]: max_files and max_bytes",
         "sources[2].max_files:", "schema: column '_Malformed'", "schema: column 'id' is there twice",
         "sink.keys:", "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
-        "max_quarantine_share:", "metrics:", "output_mode:", "unreadable:", "late:", "retries:",
+        "max_quarantine_share:", "max_fewer_share:", "metrics:", "output_mode:", "unreadable:", "late:", "retries:",
         "retry_delay:",
     ):  # fmt: skip
         assert field in text

@@ -50,6 +50,7 @@ WHO = "airflow"
 _TITLES = {name: field.title for name, field in FIELDS.items()}
 DELIVERIES, START, END = _TITLES["deliveries"], _TITLES["start"], _TITLES["end"]
 CHANGED, UNREADABLE = _TITLES["accept_changed"], _TITLES["accept_unreadable"]
+FEWER, WHY = _TITLES["fewer"], _TITLES["why"]
 RELEASES, RELEASE = _TITLES["releases"], _TITLES["release"]
 OVERRIDE = "Override parameters on existing runs"
 
@@ -106,6 +107,10 @@ def _replay(
 ) -> Summary:
     """Deliver the chosen deliveries again, in their own place; say first what will be replaced."""
     started = time.monotonic()
+    if task_try.fewer and not task_try.why:
+        raise SetupError(
+            f'The form has "{FEWER}" ticked and no reason', remedy=f'the same form, with "{WHY}" filled in'
+        )
     planned = plan(workspace, pipeline, selection)
     for line in planned.lines():
         say(line)
@@ -114,9 +119,10 @@ def _replay(
         pipeline,
         planned,
         who=task_try.who or WHO,
-        why=_why(task_try),
+        why=task_try.why or _why(task_try),
         accept_changed=task_try.accept_changed,
         accept_unreadable=task_try.accept_unreadable,
+        fewer=task_try.fewer,
         releases=keep_or_drop("releases", task_try.releases),
         remedies=_in_the_form(pipeline, task_try, selection, planned),
         began=became,
@@ -149,11 +155,13 @@ def _in_the_form(
         form += f', or create the backfill again with that ("{OVERRIDE}" ticked)'
     changed = form.format(CHANGED, "ticked")
     unreadable = form.format(UNREADABLE, "ticked")
+    fewer = form.format(FEWER, f'ticked, and "{WHY}" filled in')
     releases = form.format(RELEASES, "keep, which leaves them as they are, or drop, which takes them out")
     return Remedies(
         changed=f"take them as they are now: {changed}, {command.format('--accept-changed')}",
         unreadable=f"deliver what can be read of them, and hold the rest: {unreadable},"
         f" {command.format('--accept-unreadable')} with the reason in --why",
+        fewer=f"let the missing rows go: {fewer}, {command.format('--fewer')} with the reason in --why",
         releases=f"{releases}, {command.format('--releases keep|drop')}",
     )
 

@@ -6,6 +6,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from etl.common.database import Cursor, migrate, rows_as, transaction
@@ -14,6 +15,7 @@ from etl.common.number_ranges import NumberRange, format_ranges
 from etl.common.statements import Statements
 from etl.common.wording import first_few, pluralize, visible
 from etl.delivery.correction import Correction
+from etl.delivery.ruling import MadeWith, differences
 from etl.delivery.stage import UNREADABLE_RAW
 from etl.ledger import streams
 from etl.ledger.deliveries import last_delivery, live_inputs, origins
@@ -22,11 +24,13 @@ from etl.ledger.offsets import Range, joined, ranges_of
 from etl.pipeline import Pipeline
 from etl.pipeline.intervals import PathTemplate, is_template
 from etl.pipeline.replayability import require_replayable
+from etl.quality.rules import digest_of
 from etl.sinks.lake.interval_scan import rows_within
 from etl.sinks.modes import mode_of
 from etl.sources import evidence
 from etl.sources.cutoff import before_start
 from etl.sources.kinds import kind_of
+from etl.sources.side_inputs.lookups import versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,10 +113,12 @@ class ReplayPlan:
     newest: int | None  # of the pipeline's deliveries
     keyed: bool  # by an upsert sink: what was overwritten before comes back
     state: Sequence[str]  # what the transform keeps between batches
+    max_fewer_share: float  # as declared
     deliveries: Sequence[PlannedDelivery]  # in the order of their commits
     releases: Sequence[PlannedRelease]
     inputs: Sequence[Input]  # as they are now
     changed: Sequence[str]  # what is different since they were delivered, one sentence each
+    made_otherwise: Sequence[str]  # which suite, lookups and models are others since, one sentence each
     gone: Sequence[Input]  # as they were recorded
     ranges: Sequence[Range]  # of Kafka, as they were read
     there: Sequence[Range]  # what Kafka still has of them
@@ -137,6 +143,11 @@ class ReplayPlan:
     @property
     def held(self) -> int:
         return sum(one.quarantined for one in self.deliveries)
+
+    @property
+    def least(self) -> int:
+        """Return how many rows it delivers at least without a person's word, as a share of those it replaces."""
+        return self.rows - int(Decimal(str(self.max_fewer_share)) * self.rows)
 
     def had_held(self, uri: str, why: str) -> bool:
         """Tell whether what can't be read of this file was in neither sink before, or it was never delivered."""
@@ -170,7 +181,7 @@ class ReplayPlan:
         document["unread"] = [list(one) for one in sorted(self.unread)]
         for one in document["deliveries"]:
             one["committed_at"] = one["committed_at"].isoformat()
-        return {**document, "rows": self.rows, "held": self.held}
+        return {**document, "rows": self.rows, "held": self.held, "least": self.least}
 
     def lines(self) -> Iterator[str]:
         """Yield the plan in lines for people."""
@@ -201,6 +212,11 @@ class ReplayPlan:
         )
         if len(self.deliveries) > 1:
             yield "  judged     as one batch: its share of held rows, and rules about the whole table, count all of it"
+        yield (
+            f"  at least   {pluralize(self.least, 'row')} delivered, or the replay changes nothing and asks"
+            f" (max_fewer_share {self.max_fewer_share:.2%})"
+        )
+        yield from (f"    {one}" for one in self.made_otherwise[:SHOWN])
         yield f"  read       {self._read()}"
         for what, count in self.besides.items():
             if count:
@@ -255,6 +271,7 @@ def plan(
         recorded = rows_as(STATEMENTS.execute(cursor, "inputs", deliveries=replaced), Input)
         STATEMENTS.execute(cursor, "unread", deliveries=replaced, prefix=UNREADABLE_RAW)
         unread = frozenset(cursor.fetchall())
+        made_with = STATEMENTS.execute(cursor, "made_with", deliveries=replaced).fetchall()
         ranges = joined(ranges_of(cursor, replaced))
         released = [one.delivery_id for one in releases]
         STATEMENTS.execute(cursor, "files", deliveries=[*replaced, *released])
@@ -273,10 +290,12 @@ def plan(
         newest=newest,
         keyed=mode_of(pipeline.sink).key is not None,
         state=stream.state if stream else (),
+        max_fewer_share=pipeline.max_fewer_share,
         deliveries=deliveries,
         releases=releases,
         inputs=[*now, *history],
         changed=[*evidence.changed(recorded, now), *lacking],
+        made_otherwise=_made_otherwise(workspace, pipeline, made_with),
         gone=[one for one in recorded if (one.source, one.path) not in known],
         ranges=ranges,
         there=there,
@@ -287,6 +306,17 @@ def plan(
         history=history,
         files=files,
     )
+
+
+def _made_otherwise(workspace: Workspace, pipeline: Pipeline, made_with: Sequence[MadeWith]) -> list[str]:
+    """Name suite, lookups and models that are not those that these deliveries were made with."""
+    if not made_with:
+        return []
+    now = versions(pipeline, workspace.settings.landing, workspace.models)
+    evidence_now = {name: [one.__dict__ for one in files] for name, files in now.items()}
+    today = (digest_of(pipeline, workspace.settings), evidence_now)
+    found = (differences(before, today, pipeline.models) for before in made_with)
+    return list(dict.fromkeys(one for some in found for one in some))
 
 
 def _besides(

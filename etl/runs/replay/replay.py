@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import kept_connections, transaction
-from etl.common.errors import InputsChanged, InputsUnreadable, NeedsPerson, SetupError
+from etl.common.errors import FewerRows, InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.common.steps import Listener
-from etl.common.wording import first_few
+from etl.common.wording import first_few, pluralize
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
 from etl.delivery.correction import Correction
@@ -24,6 +24,7 @@ from etl.delivery.spark_change_log import LakeLog
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
+from etl.ledger.stops import FEWER_STOP
 from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import leased, make_known
@@ -52,6 +53,7 @@ class Remedies:
 
     changed: str = "take them as they are now with --accept-changed"
     unreadable: str = "deliver what can be read of them, and hold the rest, with --accept-unreadable and the reason in --why"
+    fewer: str = "let the missing rows go, with --fewer and the reason in --why"
     releases: str = "--releases keep leaves them as they are; --releases drop takes them out with the rest"
 
 
@@ -78,6 +80,7 @@ def replay(
     why: str | None = None,
     accept_changed: bool = False,
     accept_unreadable: bool = False,
+    fewer: bool = False,
     releases: Releases | None = None,
     remedies: Remedies = Remedies(),
     spark: SparkSession | None = None,
@@ -91,8 +94,9 @@ def replay(
     The run is on record, with its plan and how it ended, also where it is refused or there is nothing to do,
     unless the pipeline has delivered nothing. `began` is told its id.
     """
-    if accept_unreadable and not (why or "").strip():
-        raise SetupError("--accept-unreadable needs a reason", remedy='add --why "…"')
+    for option, given in (("--accept-unreadable", accept_unreadable), ("--fewer", fewer)):
+        if given and not (why or "").strip():
+            raise SetupError(f"{option} needs a reason", remedy='add --why "…"')
     if planned.newest is None and not planned.history:
         return Replayed(plan=planned, receipt=None)
     dsn = workspace.services.postgres
@@ -112,8 +116,9 @@ def replay(
             change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
             batch = ReplayBatch(
                 micro=_static(opened, planned, workspace, accept_unreadable=accept_unreadable),
-                gone=planned.gone,
-                ranges=planned.ranges,
+                plan=planned,
+                fewer=fewer,
+                remedies=remedies,
             )
             context = replace(
                 opened.correction_context(lease, change, on_step),
@@ -123,6 +128,8 @@ def replay(
                 receipt = deliver_correction(context, batch)
             except InputsUnreadable as error:
                 instead = f"{error.remedy}; or {remedies.unreadable}"
+                if any(FEWER_STOP in one for one in error.stops):
+                    instead += f", and {remedies.fewer}"
                 raise InputsUnreadable(error.seen, remedy=instead, stops=error.stops) from error
             except Exception as error:
                 kind_of(pipeline).raise_read_error([error], "the same command again")
@@ -216,8 +223,9 @@ class ReplayBatch:
     """The inputs of several deliveries as one batch."""
 
     micro: SparkBatch
-    gone: Sequence[Input]  # stay on record, as empty: a file that comes back is told as changed
-    ranges: Sequence[Range]  # so do they, whole
+    plan: ReplayPlan
+    fewer: bool  # a person's word that rows may go
+    remedies: Remedies
 
     @property
     def batch_id(self) -> int:
@@ -225,13 +233,50 @@ class ReplayBatch:
 
     @property
     def inputs(self) -> Sequence[Input]:
-        return [*self.micro.inputs, *(replace(one, size=0, etag=None) for one in self.gone)]
+        """Return what is read, and what is gone: that stays on record, as empty, so that its coming back is told."""
+        return [*self.micro.inputs, *(replace(one, size=0, etag=None) for one in self.plan.gone)]
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        """Return all ranges that were read, what is gone of them too."""
+        return self.plan.ranges
 
     def stage(self, task: StageTask) -> Staged:
         return self.micro.stage(task)
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
-        return self.micro.judge(counts, staged)
+        """Return the suite's verdict; raise FewerRows where nothing but the count of rows stops the replay.
+
+        Where files that can't be read stop it, the stop has the rows before and after as well.
+        """
+        verdict = self.micro.judge(counts, staged)
+        before, after = self.plan.rows, sum(report.delivered for report in staged.all)
+        told = f"it would deliver {pluralize(after, 'row')} in place of {before:,}"
+        too_few = after < self.plan.least and not self.fewer
+        if too_few:
+            told += (
+                f" ({(before - after) / before:.2%} fewer), {FEWER_STOP} ({self.plan.max_fewer_share:.2%})"
+            )
+            if not (staged.stops or verdict.stops):
+                raise self._fewer_rows(told, counts, staged)
+        if too_few or staged.stops:
+            return replace(verdict, stops=(*verdict.stops, told))
+        return verdict
+
+    def _fewer_rows(self, told: str, counts: Counts, staged: Staged) -> FewerRows:
+        held = ", ".join(f"{reason} ({rows:,})" for reason, rows in staged.reasons.most_common(SHOWN))
+        changes = [*self.plan.made_otherwise, *self.plan.changed]
+        evidence = {
+            "held": f"{counts.held + counts.malformed:,} (before: {self.plan.held:,}){held and f': {held}'}",
+            "malformed, most often": "; ".join(staged.most_malformed),
+            "not as it was": first_few(changes),
+        }
+        return FewerRows(
+            f"The replay of {self.plan.pipeline} changed nothing, because {told}"
+            + "".join(f"\n  {what}: {text}" for what, text in evidence.items() if text),
+            remedy="correct the transform, the suite, a lookup or the files, then run the same command again; or"
+            f" {self.remedies.fewer}",
+        )
 
     def changed(self) -> Sequence[str]:
         return self.micro.changed()

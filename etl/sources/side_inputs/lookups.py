@@ -16,6 +16,7 @@ from etl.pipeline import Lookup, Pipeline
 from etl.sources.evidence import changed, look, uri_at
 from etl.sources.landing import files_there, listed_path
 from etl.sources.parsing import Reading, ddl_fields, read_files
+from etl.sources.side_inputs.scorers import ModelVersions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,6 +108,14 @@ def version(lookup: Lookup, landing: str) -> tuple[Input, ...]:
     require_utf8(seen)
     uris = [uri_at(path, landing) for path in seen]
     return tuple(look(uris, landing=landing, source=LOOKUP_SOURCE))
+
+
+def versions(pipeline: Pipeline, landing: str, models: ModelVersions | None) -> dict[str, tuple[Input, ...]]:
+    """Return the files of each lookup, and the version of each model, as they are now."""
+    now = {name: version(lookup, landing) for name, lookup in pipeline.lookups.items()}
+    if models is not None:
+        now |= {name: (models.required(pipeline.name, name).input,) for name in pipeline.models}
+    return now
 
 
 def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:

@@ -45,6 +45,10 @@ ORDER BY d.delivery_id
 SELECT path, uri, size, mtime_ms, etag, source FROM sluice.delivery_input
 WHERE delivery_id = ANY(%(deliveries)s) ORDER BY path
 
+-- name: made_with
+-- The suites, lookups and models that these deliveries were made with, each combination once.
+SELECT DISTINCT suite_digest, lookups FROM sluice.delivery WHERE delivery_id = ANY(%(deliveries)s)
+
 -- name: unread
 -- The files of which these deliveries had held what could not be read, each with the reason.
 SELECT source_path, substr(raw, length(%(prefix)s) + 1) FROM sluice.quarantine

@@ -27,6 +27,7 @@ PIPELINE = Pipeline(
     {suite}
     sink={sink},
     max_quarantine_share=1.0,
+    max_fewer_share=1.0,
 )
 """
 

@@ -49,6 +49,7 @@ PIPELINE = Pipeline(
     suite="orders",
     sink=Append(),
     max_quarantine_share={share},
+    max_fewer_share=1.0,
 )
 """
 MOMENTS = itertools.count(time.time_ns() - 10**14, 10**9)  # from a day ago on

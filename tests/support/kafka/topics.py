@@ -60,6 +60,7 @@ PIPELINE = Pipeline(
     suite="orders",
     sink=Append(),
     max_quarantine_share=1.0,
+    max_fewer_share=1.0,
 )
 """
 
