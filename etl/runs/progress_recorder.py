@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from etl.common.database import Cursor, transaction
 from etl.common.statements import Statements
 from etl.delivery.batch import Receipt
 from etl.ledger.leases import Lease
+from etl.runs.looks import looking
 from etl.sources.base import OBSERVATION
 
 if TYPE_CHECKING:
@@ -63,27 +63,9 @@ class ProgressRecorder:
         """Note the phases of a batch, within its foreachBatch: Spark tells of the batch later."""
         self._phases[receipt.batch_id] = receipt.phases
 
-    @contextmanager
-    def watching(self, query: StreamingQuery) -> Iterator[None]:
-        """Record the query's progress while it runs, and once more when it has ended, however it did.
-
-        A thread of its own does it: a signal that breaks into a call to Spark leaves the calling thread's
-        connection out of step.
-        """
-        stop = threading.Event()
-
-        def look() -> None:
-            while not stop.wait(SECONDS):
-                self._look(query)
-            self._look(query)
-
-        thread = threading.Thread(target=look, name="watch", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    def watching(self, query: StreamingQuery) -> AbstractContextManager[None]:
+        """Record the query's progress while the block runs, and once more when it has ended."""
+        return looking(lambda: self._look(query), every=SECONDS, name="progress")
 
     def _look(self, query: StreamingQuery) -> None:
         from py4j.protocol import Py4JError

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import transaction
 from etl.common.errors import FilesUnread, RecordsMissing, SluiceError
+from etl.common.paths import shown, to_path
 from etl.common.steps import Listener
 from etl.delivery.batch import Receipt
 from etl.delivery.deliver import deliver
@@ -24,10 +26,12 @@ from etl.runs.follow import RunControl, StopAsked
 from etl.runs.kinds.base import PipelineStream
 from etl.runs.preflight import require_same, require_state
 from etl.runs.progress_recorder import ProgressRecorder, kept_batches
+from etl.runs.slow_tasks import SlowTaskWatch
 from etl.spark.checkpoint.reader import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from etl.runs.opened import OpenedPipeline
     from etl.runs.query import OnBatch
@@ -125,7 +129,7 @@ class StreamRun:
                     raise_read_error=partial(self.stream.kind.raise_read_error, retry=retry),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
-                    watched=recorder.watching,
+                    watched=partial(self._watching, spark, recorder),
                     caught_up=self._tell_unread,
                 )
         except RecordsMissing:
@@ -137,6 +141,19 @@ class StreamRun:
         except StopAsked as stop:
             log.info("batch not begun: %s", stop)
         return True
+
+    @contextmanager
+    def _watching(
+        self, spark: SparkSession, recorder: ProgressRecorder, query: StreamingQuery
+    ) -> Iterator[None]:
+        """Record the query's progress and warn of its slow tasks while the block runs."""
+        slow = SlowTaskWatch(self.pipeline.name, spark, self.workspace.settings.slow_task, self._files_of)
+        with recorder.watching(query), slow.watching(query):
+            yield
+
+    def _files_of(self, batch: int) -> list[str]:
+        """Return the paths of the files that a batch reads."""
+        return [shown(to_path(file.uri)) for file in self._checkpoint().inputs(batch)]
 
     def _on_batch(self, opened: OpenedPipeline, known: StreamState, recorder: ProgressRecorder) -> OnBatch:
         """Return the function that Spark's foreachBatch calls."""

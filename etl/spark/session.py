@@ -18,6 +18,7 @@ from etl.services.process import HOST, make_folder
 from etl.spark import class_data, home
 from etl.spark.checkpoint.format import COMPACTED
 from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
+from etl.spark.stacks import worker_daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         conf[SHUFFLES] = cores if cores.isdigit() else str(os.cpu_count() or 1)
         conf[_LISTING_TASKS] = conf[SHUFFLES]  # Spark would make a task of each folder
         conf |= LOOPBACK
+        conf["spark.python.daemon.module"] = worker_daemon.MODULE
         # on the class path a jar costs nothing; spark.jars would copy each of them
         conf["spark.driver.extraClassPath"] = f"{folder}/*"
         conf["spark.driver.extraJavaOptions"] += class_data.option(folder)

@@ -31,6 +31,7 @@ def test_every_default_is_placed_below_home(folder: Path) -> None:
     assert found.embedded_postgres
     assert found.embedded_s3
     assert found.backup_horizon == timedelta(days=7)
+    assert found.slow_task == timedelta(minutes=10)
 
 
 def test_the_file_is_found_upwards_and_its_paths_count_from_its_folder(
@@ -127,6 +128,7 @@ def test_all_problems_of_both_sources_are_reported_together(
         ("SLUICE_S3_PORT", "70000", "less than or equal to 65535"),
         ("SLUICE_CONFIG", "/nowhere/sluice.toml", "there is no such file"),
         ("SLUICE_BACKUP_HORIZON", "PT0S", "longer than nothing"),
+        ("SLUICE_SLOW_TASK", "PT0S", "longer than nothing"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_variable(
