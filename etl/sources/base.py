@@ -38,7 +38,7 @@ from etl.sources.side_inputs.lookups import SideInputsChanged, versions
 from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.frames import NESTED, output, quoted
-from etl.spark.hidden import hide, of_single_rows, unhide
+from etl.spark.hidden import hide, unhide
 from etl.spark.observation import observed
 from etl.spark.session import call_sites, unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
@@ -116,15 +116,7 @@ class Source(ABC):
 
         What foreachBatch has of it is for `of_batch`.
         """
-        return self._with_origin(self.streamed)
-
-    def _with_origin(self, made: DataFrame) -> DataFrame:
-        return unhide(made, ORIGIN) if self._knows_origin else made
-
-    @cached_property
-    def _knows_origin(self) -> bool:
-        """Tell whether each row that the transform puts out is made of one record, as far as Spark's plan tells."""
-        return of_single_rows(self.shape(), ORIGIN)
+        return unhide(self.streamed, ORIGIN)
 
     def of_batch(self, frame: DataFrame) -> tuple[Source, DataFrame]:
         """Return the source that a micro-batch was read from, and the transform's output of the batch."""
@@ -161,7 +153,7 @@ class Source(ABC):
         """
         known, uris = set(broken), list(uris)
         if known.isdisjoint(uris) or known.issuperset(uris):
-            return self._with_origin(self._put_out(self._static(uris, known.intersection(uris))))
+            return unhide(self._put_out(self._static(uris, known.intersection(uris))), ORIGIN)
         return self._apart([uris], known)
 
     def _apart(self, groups: Iterable[Sequence[str]], broken: AbstractSet[str]) -> DataFrame:
@@ -170,7 +162,7 @@ class Source(ABC):
             [one for one in group if (one in broken) is torn] for group in groups for torn in (False, True)
         ]
         parts = [self._static(some, broken & set(some)) for some in kinds if some]
-        return union([self._with_origin(self._put_out(part, counted=False)) for part in parts])
+        return union([unhide(self._put_out(part, counted=False), ORIGIN) for part in parts])
 
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
         """Return exactly the malformed and the held late records of the given files.

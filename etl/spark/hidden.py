@@ -20,7 +20,7 @@ _CATALYST = "org.apache.spark.sql.catalyst"
 _QUALIFIER = "sluice"
 # What anybody may ask for goes along an alias, what has to be asked for by a qualifier along a join USING.
 _QUALIFIED = "_qualified"
-# Each row that these put out is made of one row of their stream.
+# Each row that these put out is made of one row, or of one row of each input.
 _OF_SINGLE_ROWS = frozenset(
     {"Project", "Filter", "Generate", "SubqueryAlias", "Join", "EventTimeWatermark", "CollectMetrics"}
 )
@@ -48,10 +48,12 @@ def hide(frame: DataFrame, name: str) -> DataFrame:
 
 
 def unhide(frame: DataFrame, name: str) -> DataFrame:
-    """Put a hidden column beside a frame's own; return the frame as it is where its rows do not know it."""
+    """Put a hidden column beside a frame's own; return the frame as it is where not each row is made of one that has it."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
+    if not _of_single_rows(_plan(frame), name, _tag(frame.sparkSession)):
+        return frame
     for known_as in (name, f"{_QUALIFIER}.{name}{_QUALIFIED}"):
         try:
             with unlogged_analysis():
@@ -61,16 +63,16 @@ def unhide(frame: DataFrame, name: str) -> DataFrame:
     return frame
 
 
-def of_single_rows(frame: DataFrame, name: str) -> bool:
-    """Tell whether each row of a streaming frame is made of one that has the hidden column: `unhide` then changes none."""
-    tag, waiting = _tag(frame.sparkSession), [_plan(frame)]
-    while waiting:
-        node = waiting.pop()
-        if not _hides(node, name, tag):
-            if node.nodeName() not in _OF_SINGLE_ROWS:
-                return False
-            waiting += [child for child in listed(node.children()) if child.isStreaming()]
-    return True
+def _of_single_rows(node: Any, name: str, tag: Any) -> bool | None:
+    """Tell whether each row of a plan is made of one that has the hidden column; None where none of it is read.
+
+    By any other row the column would change what comes out: of a `distinct`, equal ones would be two.
+    """
+    if _hides(node, name, tag):
+        return True
+    inputs = [_of_single_rows(child, name, tag) for child in listed(node.children())]
+    known = [one for one in inputs if one is not None]
+    return (node.nodeName() in _OF_SINGLE_ROWS and known == [True]) if known else None
 
 
 def _hides(node: Any, name: str, tag: Any) -> bool:

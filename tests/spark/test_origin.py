@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from etl.common.paths import to_uri
+from etl.spark.hidden import hide, unhide
 from tests.support.home import Home
 
 DECLARATION = """
@@ -109,3 +113,27 @@ def test_whatever_is_made_of_single_records(home: Home, body: str) -> None:
     home.run("taps")
     assert home.ask(HELD) == expected(home)
     home.assert_clean("taps")
+
+
+OTHERWISE: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "distinct": lambda df: df.distinct(),
+    "duplicates left out": lambda df: df.dropDuplicates(["id"]),
+    "counted": lambda df: df.groupBy("id").count(),
+    "a union": lambda df: df.unionByName(df),
+    "a join with itself": lambda df: df.join(df.select("id"), "id"),
+    "mapped": lambda df: df.mapInArrow(lambda batches: batches, "id int"),
+}
+
+
+@pytest.mark.parametrize("make", OTHERWISE.values(), ids=OTHERWISE)
+def test_what_is_not_made_of_single_records_stays_as_it_is(
+    spark: SparkSession, make: Callable[[DataFrame], DataFrame]
+) -> None:
+    """A hidden column that is asked for within would make two rows of equal ones from two files."""
+    frame = spark.createDataFrame([(1, 10), (1, 20), (2, 10)], "id int, _file_number int")
+    made = make(hide(frame, "_file_number"))
+    assert unhide(made, "_file_number").columns == made.columns
+    assert unhide(made, "_file_number").count() == make(frame.select("id")).count()
+    assert unhide(hide(frame, "_file_number").select(F.lit(1)), "_file_number").columns[1:] == [
+        "_file_number"
+    ]
