@@ -133,6 +133,7 @@ class SparkBatch:
         malformed: list[TaskReport] = []
         counted = (not broken and self._counted(job)) or self.source.count(uris, broken=broken)
         unreadable = {**misfits, **broken}
+        drift = counted.drift + self.source.drift(one for one in uris if one not in broken)
         if unreadable or counted.malformed:
             malformed = collect(self._staging(self._malformed(uris, counted, unreadable), task))
             self._require_all(malformed, counted.malformed, unreadable)
@@ -145,8 +146,8 @@ class SparkBatch:
             records=counted.rows if self.state else None,
             late=counted.late if self.state else None,
             dropped=self._dropped(counted.late) if self.state else None,
-            unknown=counted.drift.unknown,
-            missing=counted.drift.missing,
+            unknown=drift.unknown,
+            missing=drift.missing,
             about=self.about,
         )
 

@@ -30,7 +30,7 @@ from etl.common.record_columns import (
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
-from etl.sources.counts import CARRIED_BY_TASKS, LONGEST_CARRIED, MOST_CARRIED, Counted
+from etl.sources.counts import CARRIED_BY_TASKS, LONGEST_CARRIED, MOST_CARRIED, Counted, Drift
 from etl.sources.evidence import changed
 from etl.sources.parsing import Records, union
 from etl.sources.schemas import field_of
@@ -311,6 +311,10 @@ class Source(ABC):
         Where a batch can't be read in another way than it is `streamed`, also those that need one.
         """
         return {}
+
+    def drift(self, uris: Iterable[str]) -> Drift:  # noqa: ARG002
+        """Tell of the inputs that `misfits` looked at last how they drift, where reading does not."""
+        return Drift()
 
     def reads_apart(self, uris: Iterable[str]) -> bool:  # noqa: ARG002
         """Tell whether some of the inputs that `misfits` looked at last can be read by `reread` alone."""

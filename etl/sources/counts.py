@@ -31,6 +31,10 @@ class Drift:
     unknown: Counter[str] = field(default_factory=Counter)
     missing: Counter[str] = field(default_factory=Counter)
 
+    def __add__(self, other: Drift) -> Drift:
+        """Return both together, the most frequent of them."""
+        return Drift(unknown=_most(self.unknown + other.unknown), missing=_most(self.missing + other.missing))
+
     @classmethod
     def of_notes(cls, notes: Iterable[str]) -> Drift:
         """Sum up what notes tell that `noted` wrote."""

@@ -14,10 +14,12 @@ from etl.common.errors import SetupError, SluiceError
 from etl.common.paths import shown, spark_path
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
+from etl.common.wording import visible
 from etl.ledger.inputs import Input
 from etl.pipeline import Files
 from etl.pipeline.patterns import inferred_format, named_by_folders, split_pattern
 from etl.sources.base import Source, SourceKind
+from etl.sources.counts import Drift
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
 from etl.sources.foretold import foretold
@@ -51,6 +53,7 @@ class FileSource(Source):
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
     read_as: dict[str, str | None] = field(default_factory=dict)  # the Parquet files that were looked at last
+    drifts: dict[str, Drift] = field(default_factory=dict)  # of Parquet files that were looked at last
     told: set[str] = field(default_factory=set)  # the columns of which a warning was that a folder names them
 
     def shape(self) -> DataFrame:
@@ -193,6 +196,7 @@ class FileSource(Source):
                 uri for uri in uris if "=" in uri or uri.endswith(".lz4")
             ]  # "=": a folder may name a column
         self.read_as.clear()
+        self.drifts.clear()
         reasons: dict[str, str] = {}
         for number, some in self.by_source(uris).items():
             files, fields = self.files[number], self.fields[self.files[number].stream]
@@ -200,7 +204,11 @@ class FileSource(Source):
                 reasons |= lz4_frames(some)
             if files.kind == "parquet":
                 found = self._look_at(some, fields)
-                reasons |= {**found.misfits, **(found.refused if streamed else {})}
+                reasons |= {
+                    **self._held_for_unknown(found),
+                    **found.misfits,
+                    **(found.refused if streamed else {}),
+                }
                 self._tell_of_folders(files, found.lacking)
             elif files.kind == "json":
                 self._tell_of_folders(files, dict.fromkeys(some, fields.names))
@@ -223,8 +231,21 @@ class FileSource(Source):
         from etl.sources.parquet_types import footers
 
         found = footers(uris, fields)
+        self.drifts.update(found.drifts)
         self.read_as.update({uri: found.read_as.get(uri) for uri in uris})
         return found
+
+    def _held_for_unknown(self, found: Footers) -> dict[str, str]:
+        """Return the files with values that the schema does not name, where these are held: their columns are the file's."""
+        if not self.holds_unknown:
+            return {}
+        unknown = {uri: next(iter(one.unknown)) for uri, one in found.drifts.items() if one.unknown}
+        return {
+            uri: f'{visible(name)}: not in the schema, and unknown is "hold"' for uri, name in unknown.items()
+        }
+
+    def drift(self, uris: Iterable[str]) -> Drift:
+        return sum((self.drifts[uri] for uri in uris if uri in self.drifts), Drift())
 
     def reads_apart(self, uris: Iterable[str]) -> bool:
         return any(self.read_as.get(uri) is not None for uri in uris)

@@ -9,9 +9,10 @@ nanoseconds, and columns without a value, which have no type. Such a file is rea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,7 +21,9 @@ from pyarrow.fs import FileSystem
 
 from etl.common.outages import raising_service_errors
 from etl.common.paths import REQUESTS, filesystem, to_path
+from etl.common.record_columns import UNKNOWN
 from etl.common.wording import visible
+from etl.sources.counts import Drift
 from etl.spark.frames import quoted
 
 if TYPE_CHECKING:
@@ -55,6 +58,38 @@ class Footers:
     refused: Mapping[str, str]  # why Spark would refuse a file, of which the values are as declared
     read_as: Mapping[str, str]  # the schema that Spark reads such a file by, as DDL
     lacking: Mapping[str, Sequence[str]]  # the declared columns that a file does not have
+    drifts: Mapping[
+        str, Drift
+    ]  # how many records of a file have a value beyond the declared columns, or lack one of these
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Footer:
+    """One file's footer, or none of what is no Parquet file."""
+
+    columns: Mapping[str, pa.DataType] = field(default_factory=dict)  # by their names in lower case
+    names: Sequence[str] = ()  # as they are written
+    metadata: pq.FileMetaData | None = None
+
+    def drift(self, declared: Sequence[str]) -> Drift:
+        """Count the records with a value in a column that is not declared, and those without a declared one."""
+        if self.metadata is None:
+            return Drift()
+        known = {name.lower() for name in declared}
+        beyond = {name: self._values(name) for name in self.names if name.lower() not in known}
+        missing = {name: self.metadata.num_rows for name in declared if name.lower() not in self.columns}
+        return Drift(unknown=+Counter(beyond), missing=+Counter(missing))
+
+    def _values(self, name: str) -> int:
+        """Count the values of a column, as far as its statistics tell of nulls: of a nested one they do not."""
+        assert self.metadata is not None
+        leaves = [self.metadata.schema.column(at).path for at in range(self.metadata.num_columns)]
+        if name not in leaves:
+            return int(self.metadata.num_rows)
+        groups = (self.metadata.row_group(number) for number in range(self.metadata.num_row_groups))
+        told = (group.column(leaves.index(name)).statistics for group in groups)
+        nulls = sum(one.null_count for one in told if one is not None and one.has_null_count)
+        return int(self.metadata.num_rows - nulls)
 
 
 def footers(uris: Sequence[str], schema: StructType) -> Footers:
@@ -63,23 +98,24 @@ def footers(uris: Sequence[str], schema: StructType) -> Footers:
     Raises ServiceAway where the store did not answer: Spark may read the file a moment later.
     """
     misfits, refused, read_as = dict[str, str](), dict[str, str](), dict[str, str]()
-    lacking: dict[str, Sequence[str]] = {}
+    lacking, drifts = dict[str, Sequence[str]](), dict[str, Drift]()
+    declared = [name for name in schema.names if name != UNKNOWN]
     if uris:
         store, _ = filesystem(to_path(uris[0]))
         with ThreadPoolExecutor(REQUESTS) as pool:
-            found = pool.map(lambda uri: _columns(store, to_path(uri).removeprefix("s3a://")), uris)
-        for uri, columns in zip(uris, found, strict=True):
+            found = pool.map(lambda uri: _footer(store, to_path(uri).removeprefix("s3a://")), uris)
+        for uri, footer in zip(uris, found, strict=True):
             whys: list[str] = []
-            lacking[uri] = [name for name in schema.names if columns and name.lower() not in columns]
+            columns, drifts[uri] = footer.columns, footer.drift(declared)
+            lacking[uri] = [name for name in declared if columns and name.lower() not in columns]
             if (why := _of_struct(columns, schema, "")) is not None:
                 misfits[uri] = visible(why)
             elif (read := _readable(columns, schema, whys)) and whys:
                 refused[uri], read_as[uri] = visible("; ".join(whys)), read
-    return Footers(misfits=misfits, refused=refused, read_as=read_as, lacking=lacking)
+    return Footers(misfits=misfits, refused=refused, read_as=read_as, lacking=lacking, drifts=drifts)
 
 
-def _columns(store: FileSystem, path: str) -> Mapping[str, pa.DataType]:
-    """Return the types of a file's columns by their names in lower case; of what is no Parquet file, none."""
+def _footer(store: FileSystem, path: str) -> _Footer:
     try:
         # Spark reads the timestamps of 96 bits, which Arrow takes for nanoseconds, as they are.
         with (
@@ -87,9 +123,10 @@ def _columns(store: FileSystem, path: str) -> Mapping[str, pa.DataType]:
             store.open_input_file(path) as file,
             pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet,
         ):
-            return _by_name(parquet.schema_arrow)
+            schema = parquet.schema_arrow
+            return _Footer(columns=_by_name(schema), names=schema.names, metadata=parquet.metadata)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
-        return {}
+        return _Footer()
 
 
 def _by_name(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:

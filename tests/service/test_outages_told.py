@@ -15,7 +15,7 @@ from etl.common.errors import ContractBroken, ServiceAway
 from etl.common.outages import raising_service_errors, service_error
 from etl.services.process import free_ports
 from etl.sinks.lake.parquet_writer import ObjectStore
-from etl.sources.parquet_types import _columns
+from etl.sources.parquet_types import _footer
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_an_s3_that_is_away(nowhere: str) -> None:
     with pytest.raises(
         ServiceAway, match="AWS Error"
     ):  # and not a file that fits, which Spark reads a moment later
-        _columns(store, "bucket/key.parquet")
+        _footer(store, "bucket/key.parquet")
     of_a_head = OSError(
         "When reading: AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: no body"
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from etl.common.errors import SetupError
+from etl.common.errors import InputsUnreadable, SetupError
 from etl.operations.control.status import states
 from etl.operations.suites.wider_schema import wider_schema
 from tests.support.home import Home
@@ -71,4 +72,46 @@ def test_what_the_schema_does_not_name_is_held_with_its_name(home: Home) -> None
     assert (summary.delivered, summary.malformed, summary.unknown) == (4, 3, {})
     details = [detail for (detail,) in home.ask("SELECT detail FROM sluice.quarantine ORDER BY raw")]
     assert details.count('shop: not in the schema, and unknown is "hold"') == 3
+    home.assert_clean("taps")
+
+
+PARQUET = DECLARATION.replace('Files("taps/*.jsonl"), Files("taps/*.csv")', 'Files("taps/*.parquet"),')
+
+
+def parquet(**columns: list[object]) -> bytes:
+    written = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), written, row_group_size=2)
+    return bytes(written.getvalue().to_pybytes())
+
+
+def land_parquet(home: Home, more: str = "") -> None:
+    home.declare("taps", text=PARQUET.format(more=more, columns='"id", "s"'))
+    ids = pa.array([1, 2, 3], pa.int32())
+    home.write(
+        "taps/a.parquet",
+        parquet(ID=ids, s=["a", "b", "c"], shop=["X", None, "Z"], no=pa.nulls(3, pa.int64())),
+    )
+    home.write("taps/b.parquet", parquet(id=ids, note=[{"by": "me"}, None, None]))
+    home.write("taps/c.parquet", parquet(id=ids, s=["a", "b", "c"]))
+
+
+def test_columns_of_parquet_are_told_by_the_footers(home: Home) -> None:
+    land_parquet(home)
+    summary = home.run("taps")
+    assert (summary.delivered, summary.unknown, summary.missing) == (9, {"note": 3, "shop": 2}, {"s": 3})
+    home.write("taps/d.parquet", parquet(id=pa.array([4], pa.int32()), s=["d"]))
+    assert home.run("taps").unknown == {}
+    home.assert_clean("taps")
+
+
+def test_a_parquet_file_with_a_column_that_is_held_stops_its_batch(home: Home) -> None:
+    land_parquet(home, 'unknown="hold"')
+    with pytest.raises(InputsUnreadable) as stop:
+        home.run("taps")
+    [(stops,)] = home.ask("SELECT stops FROM sluice.stopped_batch")
+    assert [one.partition("taps/")[2].partition(" ")[0] for one in stops] == ["a.parquet", "b.parquet"]
+    assert 'shop: not in the schema, and unknown is "hold"' in stop.value.seen
+    land_parquet(home, 'unknown="hold", unreadable="hold"')
+    home.recover("taps")
+    assert home.run("taps").delivered == 3
     home.assert_clean("taps")
