@@ -80,6 +80,8 @@ class SparkBatch:
 
         Raises InputsDoubled for a file that two patterns match, or that is read under two names, by a link.
         """
+        if source.pipeline.bounds_moments:
+            source = source.at(checkpoint.about(batch_id).time_ms)
         source, output = source.of_batch(frame)
         is_taken, landing = in_stream(rules.pipeline), settings.landing
         logged = [

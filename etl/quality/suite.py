@@ -29,7 +29,7 @@ EXPECTATION_KEYS = frozenset(
         "expectation_context",
     }
 )
-RESERVED_REASONS = frozenset({"malformed", "late"})
+RESERVED_REASONS = frozenset({"malformed", "late", "future"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -168,7 +168,7 @@ def try_out(
         contextlib.ExitStack() as after,
     ):
         opened = open_kind(session, kind, workspace.settings, models=workspace.models, stream=False)
-        source = replace(opened, anywhere=True)
+        source = replace(opened, anywhere=True).at(time.time_ns() // 1_000_000)
         shape = source.shape()
         state = kept_state(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, workspace.settings)
