@@ -34,8 +34,8 @@ class FormField:
         return {"type": kind, "title": self.title, "description": description, **self.checks}
 
     def read(self, text: str | None) -> Any:
-        """Read the field as Airflow renders it into text: an empty one says nothing, any other ticks a box."""
-        return text or None if self.default is None else bool(text)
+        """Read the field as Airflow renders it into text: a blank one says nothing, any other ticks a box."""
+        return (text or "").strip() or None if self.default is None else bool(text)
 
 
 def _text(

@@ -10,6 +10,9 @@ MALFORMED_REASON = "malformed"  # why such a record is held
 FUTURE_REASON = "future"  # why a good record is held of which a moment is ahead of its bound
 SOURCE_PATH = "_source_path"
 ORIGIN = "_file_number"  # the number of the record's file, see `sources.raw.origins`
+HELD_UNKNOWN = (
+    'not in the schema, and unknown is "hold"'  # what is wrong with a record or a file that has more
+)
 UNKNOWN = "_unknown"  # where a pipeline keeps them: the members that its schema does not name, as JSON; else there is none
 RAW = "_raw"
 REASONS = "_reasons"

@@ -259,7 +259,8 @@ def _refuse_released_since(cursor: Cursor, change: Correction, pipeline: str) ->
 def _pair_with_released(released: Sequence[HeldText], held: Iterable[HeldText]) -> list[tuple[int, int]]:
     """Pair, for each row that is held once more, its number now and the number of the one released.
 
-    Equal rows are taken one for one. A row is the same whatever columns the transform has gained since.
+    Equal rows are taken one for one. A row is the same whatever columns the transform has gained since, and whether or
+    not its file was told.
     """
     waiting: dict[tuple[str, ...], dict[Any, list[int]]] = {}
     for number, row, raw, path in released:
@@ -278,7 +279,7 @@ def _content(row: str | None, raw: str | None, path: str | None, columns: tuple[
     if row is None:
         return raw, path
     values = json.loads(row)
-    return json.dumps([values.get(column) for column in columns]), raw, path
+    return json.dumps([values.get(column) for column in columns])
 
 
 def _require(count: int, wanted: Sequence[int], state: str, pipeline: str) -> None:

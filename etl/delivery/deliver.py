@@ -255,7 +255,7 @@ def _stop(
 ) -> ContractBroken | InputsUnreadable:
     pipeline, batch_id = context.lease.pipeline, batch.batch_id
     if lapsed and seen.share is not None:
-        lapsed += f"; it is {seen.share:.2%} now"
+        lapsed += f"; {seen.share:.2%} would be held now"
     if any(UNREADABLE_STOP in stop for stop in verdict.stops):
         _refuse_changed(context, batch)  # such as a file that is still being written
         # The stops name each such file and what is wrong with it.

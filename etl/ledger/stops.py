@@ -60,8 +60,8 @@ class Decision:
     def describe(self) -> str:
         """Say who decided what, when, and at which share of held records."""
         share = self.seen.share if self.seen else None
-        at = "" if share is None else f" at {share:.2%}"
-        return f"{self.who}'s decision {self.action} (of {self.at:%Y-%m-%d %H:%M} UTC{at})"
+        held = "" if share is None else f", on {share:.2%} of the records held"
+        return f"{self.who}'s decision {self.action} (of {self.at:%Y-%m-%d %H:%M} UTC{held})"
 
 
 def open_stops(cursor: Cursor, pipeline: str) -> list[Stop]:

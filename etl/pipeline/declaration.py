@@ -306,8 +306,8 @@ class Pipeline:
     max_fewer_share: float = 0.05
     # Where a file can't be read to its end: "stop"; or "hold" what is missing of it, as one record, and deliver the rest.
     unreadable: Unreadable = "stop"
-    # Where a record has a member, or a CSV file a column, that the schema does not name: "report" it with the delivery,
-    # "keep" it in one more column `_unknown`, as JSON, or "hold" the record.
+    # Where a record has a member, or a file a column, that the schema does not name: "report" it with the delivery,
+    # "keep" it in one more column `_unknown`, as JSON, or "hold" the record. Parquet is told by file: docs/reading.md.
     unknown: Unknown = "report"
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert

@@ -103,7 +103,11 @@ def suite_path(pipeline: Pipeline, settings: Settings) -> Path:
 
 def digest_of(pipeline: Pipeline, settings: Settings) -> str:
     """Return the digest of the suite that the pipeline is judged by today."""
-    return suite_digest(suite_path(pipeline, settings) if pipeline.suite else NO_SUITE)
+    return suite_digest(_suite_of(pipeline, settings))
+
+
+def _suite_of(pipeline: Pipeline, settings: Settings) -> Path | Mapping[str, Any]:
+    return suite_path(pipeline, settings) if pipeline.suite else NO_SUITE
 
 
 def compile_rules(
@@ -119,7 +123,7 @@ def compile_rules(
     """
     from etl.quality.compile import compile_suite
 
-    suite = instead or (suite_path(pipeline, settings) if pipeline.suite else NO_SUITE)
+    suite = instead or _suite_of(pipeline, settings)
     measure.require_columns(pipeline.metrics, frame.schema, pipeline.name)
     compiled = compile_suite(suite, frame.schema, frame.sparkSession, measured=pipeline.metrics)
     return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema, metrics=pipeline.metrics)

@@ -17,6 +17,7 @@ from etl.sinks.columns import common_schema
 from etl.sinks.open import Sinks, open_sinks
 from etl.sources.base import Source
 from etl.sources.open import open_source
+from etl.sources.side_inputs.lookups import as_recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +55,6 @@ class OpenedPipeline:
         correction: Correction | None,
         on_step: Listener | None,
     ) -> DeliveryContext:
-        versions = self.source.lookup_versions
         return DeliveryContext(
             sinks=self.sinks,
             lease=lease,
@@ -65,7 +65,7 @@ class OpenedPipeline:
             suite_digest=self.rules.suite.digest,
             flag_words=self.rules.flag_words,
             rules=self.rules.stage_rules,
-            lookups={name: [one.__dict__ for one in files] for name, files in versions.items()},
+            lookups=as_recorded(self.source.lookup_versions),
             correction=correction,
             on_step=on_step,
         )

@@ -55,9 +55,8 @@ class SlowTaskWatch:
         from py4j.protocol import Py4JError
 
         try:
-            due, self._due = self._due, {}
-            for stage in stages_of(self._spark, run_id, older_than=self._bound):
-                self._due[stage.key] = self._tell(stage, due.get(stage.key, self._bound))
+            stages = stages_of(self._spark, run_id, older_than=self._bound)
+            self._due = {one.key: self._tell(one, self._due.get(one.key, self._bound)) for one in stages}
         except (OSError, Py4JError) as error:  # its JVM is gone, which the run itself tells
             log.debug("Spark can't be asked for the tasks of %s: %s", self._name, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it

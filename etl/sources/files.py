@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError, SluiceError
 from etl.common.paths import shown, spark_path
-from etl.common.record_columns import SOURCE_PATH
+from etl.common.record_columns import HELD_UNKNOWN, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.common.wording import visible
 from etl.ledger.inputs import Input
@@ -240,9 +240,7 @@ class FileSource(Source):
         if not self.holds_unknown:
             return {}
         unknown = {uri: next(iter(one.unknown)) for uri, one in found.drifts.items() if one.unknown}
-        return {
-            uri: f'{visible(name)}: not in the schema, and unknown is "hold"' for uri, name in unknown.items()
-        }
+        return {uri: f"{visible(name)}: {HELD_UNKNOWN}" for uri, name in unknown.items()}
 
     def drift(self, uris: Iterable[str]) -> Drift:
         return sum((self.drifts[uri] for uri in uris if uri in self.drifts), Drift())

@@ -58,9 +58,7 @@ class Footers:
     refused: Mapping[str, str]  # why Spark would refuse a file, of which the values are as declared
     read_as: Mapping[str, str]  # the schema that Spark reads such a file by, as DDL
     lacking: Mapping[str, Sequence[str]]  # the declared columns that a file does not have
-    drifts: Mapping[
-        str, Drift
-    ]  # how many records of a file have a value beyond the declared columns, or lack one of these
+    drifts: Mapping[str, Drift]  # how a file's records drift from the declared columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,23 +71,24 @@ class _Footer:
 
     def drift(self, declared: Sequence[str]) -> Drift:
         """Count the records with a value in a column that is not declared, and those without a declared one."""
-        if self.metadata is None:
+        metadata = self.metadata
+        if metadata is None:
             return Drift()
         known = {name.lower() for name in declared}
-        beyond = {name: self._values(name) for name in self.names if name.lower() not in known}
-        missing = {name: self.metadata.num_rows for name in declared if name.lower() not in self.columns}
-        return Drift(unknown=+Counter(beyond), missing=+Counter(missing))
+        beyond = [name for name in self.names if name.lower() not in known]
+        leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)} if beyond else {}
+        unknown = {name: metadata.num_rows - _nulls(metadata, leaves.get(name)) for name in beyond}
+        missing = {name: metadata.num_rows for name in declared if name.lower() not in self.columns}
+        return Drift(unknown=+Counter(unknown), missing=+Counter(missing))
 
-    def _values(self, name: str) -> int:
-        """Count the values of a column, as far as its statistics tell of nulls: of a nested one they do not."""
-        assert self.metadata is not None
-        leaves = [self.metadata.schema.column(at).path for at in range(self.metadata.num_columns)]
-        if name not in leaves:
-            return int(self.metadata.num_rows)
-        groups = (self.metadata.row_group(number) for number in range(self.metadata.num_row_groups))
-        told = (group.column(leaves.index(name)).statistics for group in groups)
-        nulls = sum(one.null_count for one in told if one is not None and one.has_null_count)
-        return int(self.metadata.num_rows - nulls)
+
+def _nulls(metadata: pq.FileMetaData, leaf: int | None) -> int:
+    """Count the nulls of a column by its statistics; none where these do not tell, as of a nested one, which is no leaf."""
+    if leaf is None:
+        return 0
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    told = (group.column(leaf).statistics for group in groups)
+    return sum(one.null_count for one in told if one is not None and one.has_null_count)
 
 
 def footers(uris: Sequence[str], schema: StructType) -> Footers:

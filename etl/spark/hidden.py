@@ -63,16 +63,20 @@ def unhide(frame: DataFrame, name: str) -> DataFrame:
     return frame
 
 
-def _of_single_rows(node: Any, name: str, tag: Any) -> bool | None:
-    """Tell whether each row of a plan is made of one that has the hidden column; None where none of it is read.
+def _of_single_rows(plan: Any, name: str, tag: Any) -> bool:
+    """Tell whether each row of a plan is made of one that has the hidden column, which is read once.
 
     By any other row the column would change what comes out: of a `distinct`, equal ones would be two.
     """
-    if _hides(node, name, tag):
-        return True
-    inputs = [_of_single_rows(child, name, tag) for child in listed(node.children())]
-    known = [one for one in inputs if one is not None]
-    return (node.nodeName() in _OF_SINGLE_ROWS and known == [True]) if known else None
+    found, waiting = [], [(plan, True)]  # a plan may be deeper than Python's stack
+    while waiting:
+        node, single = waiting.pop()
+        if _hides(node, name, tag):
+            found.append(single)
+            continue
+        single = single and node.nodeName() in _OF_SINGLE_ROWS
+        waiting += [(child, single) for child in listed(node.children())]
+    return found == [True]
 
 
 def _hides(node: Any, name: str, tag: Any) -> bool:

@@ -266,11 +266,16 @@ NOTHING = dict.fromkeys(
 
 def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: Path) -> None:
     given: dict[str, object] = {"releases": "drop", "accept_changed": True, "accept_unreadable": True}
-    given |= {"fewer": True, "why": "a filter", "deliveries": "4..7"}
+    given |= {"fewer": True, "why": " a filter\n", "deliveries": "4..7"}
     march = {"start": "2013-03-01", "end": "2013-04-01T00:00:00Z", "releases": "keep"}
-    asks = [("flights", None), ("flights", given), ("flights_replays", None), ("flights_replays", march)]
+    asks = [
+        ("flights", {"why": " "}),
+        ("flights", given),
+        ("flights_replays", None),
+        ("flights_replays", march),
+    ]
     found = asked(FILLED_IN, str(ROOT / "dags"), json.dumps(asks), home=tmp_path)
-    assert found == [NOTHING, NOTHING | given, NOTHING, NOTHING | march]
+    assert found == [NOTHING, NOTHING | given | {"why": "a filter"}, NOTHING, NOTHING | march]
 
 
 ONE_MORE_FIELD = """

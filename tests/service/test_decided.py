@@ -76,10 +76,12 @@ def decision(run: DeliveryContext) -> list[tuple[Any, ...]]:
     return oracle.ask(run.sinks.dsn, "SELECT decision, lapsed FROM sluice.stopped_batch")
 
 
-def lapsed(action: str, at: str) -> str:
+def lapsed(action: str, share: str) -> str:
     """Return the pattern of what a stop says of the decision that it no longer follows."""
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
-    return rf"Ada's decision {action} \(of {moment} at {re.escape(at)}\) no longer holds"
+    return (
+        rf"Ada's decision {action} \(of {moment}, on {re.escape(share)} of the records held\) no longer holds"
+    )
 
 
 def held(run: DeliveryContext, receipt: Receipt) -> list[int]:
@@ -115,7 +117,7 @@ def test_no_decision_covers_more_rows_than_it_was_on(run: DeliveryContext, actio
     decide(run, action)
     seen = stops(run, {NEGATIVE: range(1, ROWS)})
     assert "39 of 40 records would be quarantined (97.50%)" in seen
-    assert re.search(lapsed(action, "7.50%") + r": .*; it is 97\.50% now\n", seen)
+    assert re.search(lapsed(action, "7.50%") + r": .*; 97\.50% would be held now\n", seen)
     assert stops(run, {NEGATIVE: range(1, ROWS)}) != seen  # nothing is decided any more
     decide(run, action)
     assert deliver(run, batch({NEGATIVE: range(1, ROWS)})).rows_in == ROWS
@@ -137,10 +139,10 @@ def test_no_decision_outlives_the_suite_and_the_lookups_that_it_was_made_with(
     decide(run, action)
     after = replace(run, **change)
     seen = stops(after, {NEGATIVE: range(1, ROWS)})
-    assert re.search(rf"{lapsed(action, '7.50%')}: {told}; it is 97\.50% now\n", seen)
+    assert re.search(rf"{lapsed(action, '7.50%')}: {told}; 97\.50% would be held now\n", seen)
     [(nothing, kept)] = decision(run)
     assert nothing is None
-    assert f"{told}; it is 97.50% now" in kept
+    assert f"{told}; 97.50% would be held now" in kept
     decide(run, action)
     assert deliver(after, batch({NEGATIVE: range(1, ROWS)})).rows_in == ROWS
     assert decision(run) == [(action, kept)]

@@ -125,6 +125,7 @@ def test_rows_are_corrected_one_by_one_and_what_still_fails_is_held_again(home: 
     ]
     again = held_rows(home.dsn, "orders", RowSelection(delivery=done.delivery_id))
     assert {one.values and one.values["id"] for one in again} == {None, 2}
+    assert {one.source_path for one in again} == {home.uri("orders/0.jsonl")}
     assert_clean(home)
 
 
@@ -330,6 +331,8 @@ def test_a_replay_keeps_what_was_released_or_changes_nothing(home: Home) -> None
         replay(home.place, home.pipeline(), said, **options)
     assert_clean(home)
     home.judge(*RULES)
+    earlier = "UPDATE sluice.quarantine SET source_path = NULL WHERE delivery_id = %s AND row IS NOT NULL RETURNING 1"
+    assert home.ask(earlier, said.numbers[0]), "an earlier version told no file of them"
     for _ in range(2):
         said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
         replay(home.place, home.pipeline(), said, **options)

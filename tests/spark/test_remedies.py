@@ -130,7 +130,10 @@ def test_a_decision_does_not_outlive_the_lookup_that_it_was_made_with(home: Home
     words = ("decide", "orders", "--batch", "0", "--accept", "--why", "seen by hand")
     assert home.sluice(*words).returncode == 0
     home.write("reference/shops.csv", "shop,city\n")
-    lapsed = r"decision accept \(of .* at 26\.32%\) no longer holds: the lookup shops has changed since; it is 100\.00% now"
+    lapsed = (
+        r"decision accept \(of .* UTC, on 26\.32% of the records held\) no longer holds: the lookup shops has changed since;"
+        r" 100\.00% would be held now"
+    )
     with pytest.raises(ContractBroken, match=lapsed) as stop:
         home.run()
     assert "19 of 19 records would be quarantined" in stop.value.seen

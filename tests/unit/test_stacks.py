@@ -71,8 +71,9 @@ def test_a_worker_is_in_the_innermost_call_that_is_no_library_s(
     assert place(*calls) == expected
 
 
-def test_a_person_s_own_code_comes_before_sluice_s_and_the_libraries() -> None:
-    files = [f"{PACKAGES}/numpy/core.py", f"{SLUICE}/sources/parsing.py", "/srv/a.py"]
+@pytest.mark.parametrize("own", ["/srv/a.py", f"{SLUICE}/pipelines/a.py"])
+def test_a_pipeline_s_own_code_comes_before_sluice_s_and_the_libraries(own: str) -> None:
+    files = [f"{PACKAGES}/numpy/core.py", f"{SLUICE}/delivery/stage.py", own]
     places = [place_of(read_frames(f'  File "{file}", line 1 in f\n{BELOW}')) for file in files]
     assert min(one for one in places if one is not None) == places[-1]
 

@@ -30,7 +30,7 @@ from etl.sinks.modes import mode_of
 from etl.sources import evidence
 from etl.sources.cutoff import before_start
 from etl.sources.kinds import kind_of
-from etl.sources.side_inputs.lookups import versions
+from etl.sources.side_inputs.lookups import as_recorded, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,7 +146,7 @@ class ReplayPlan:
 
     @property
     def least(self) -> int:
-        """Return how many rows it delivers at least without a person's word, as a share of those it replaces."""
+        """Return how many rows it has to deliver without a person's word: all but a share of those that it replaces."""
         return self.rows - int(Decimal(str(self.max_fewer_share)) * self.rows)
 
     def had_held(self, uri: str, why: str) -> bool:
@@ -312,9 +312,8 @@ def _made_otherwise(workspace: Workspace, pipeline: Pipeline, made_with: Sequenc
     """Name suite, lookups and models that are not those that these deliveries were made with."""
     if not made_with:
         return []
-    now = versions(pipeline, workspace.settings.landing, workspace.models)
-    evidence_now = {name: [one.__dict__ for one in files] for name, files in now.items()}
-    today = (digest_of(pipeline, workspace.settings), evidence_now)
+    now = as_recorded(versions(pipeline, workspace.settings.landing, workspace.models))
+    today = (digest_of(pipeline, workspace.settings), now)
     found = (differences(before, today, pipeline.models) for before in made_with)
     return list(dict.fromkeys(one for some in found for one in some))
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from etl.common.database import kept_connections, transaction
 from etl.common.errors import ContractBroken, SetupError, Stopped
+from etl.common.record_columns import SOURCE_PATH
 from etl.common.steps import Listener
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
@@ -88,7 +89,7 @@ def release(
                 raise Stopped(control.by_signal, left=GIVEN_UP)
             ids = tuple(one.quarantine_id for one in rows)
             change = Correction(name="release", files={}, released_from=origin, rows=ids, who=who, why=why)
-            batch = ReleaseBatch(micro=_micro(opened, number, table, workspace), origin=origin)
+            batch = ReleaseBatch(micro=_micro(opened, number, rows, table, workspace), origin=origin)
             try:
                 receipt = deliver_correction(opened.correction_context(lease, change, on_step), batch)
             except ContractBroken as error:
@@ -161,12 +162,14 @@ def _corrected(opened: OpenedPipeline, rows: Sequence[HeldRow], corrections: Cor
     return typed(values, columns, [one.quarantine_id for one in rows])
 
 
-def _micro(opened: OpenedPipeline, number: int, table: pa.Table, workspace: Workspace) -> SparkBatch:
+def _micro(
+    opened: OpenedPipeline, number: int, rows: Sequence[HeldRow], table: pa.Table, workspace: Workspace
+) -> SparkBatch:
     from etl.delivery.spark_batch import SparkBatch
 
     return SparkBatch(
         batch_id=number,
-        frame=_frame(opened, table),
+        frame=_frame(opened, table, [one.source_path for one in rows]),
         inputs=(),
         stale=(),
         source=opened.source,
@@ -175,9 +178,13 @@ def _micro(opened: OpenedPipeline, number: int, table: pa.Table, workspace: Work
     )
 
 
-def _frame(opened: OpenedPipeline, table: pa.Table) -> DataFrame:
-    frame = opened.source.spark.createDataFrame(table, opened.rules.schema)
-    return opened.source.counting_none(frame)
+def _frame(opened: OpenedPipeline, table: pa.Table, paths: Sequence[str | None]) -> DataFrame:
+    """Make a frame of the rows, each beside its record's file, with which it is held once more where it breaks a rule."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    named = table.append_column(SOURCE_PATH, pa.array(paths, pa.string()))
+    schema = StructType([*opened.rules.schema.fields, StructField(SOURCE_PATH, StringType())])
+    return opened.source.counting_none(opened.source.spark.createDataFrame(named, schema))
 
 
 def typed(values: Sequence[Mapping[str, Any]], columns: pa.Schema, ids: Sequence[int]) -> pa.Table:

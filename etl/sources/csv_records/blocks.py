@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from etl.common.record_bounds import DEFAULT, Bounds
-from etl.common.record_columns import MALFORMED_COLUMN, UNKNOWN
+from etl.common.record_columns import HELD_UNKNOWN, MALFORMED_COLUMN, UNKNOWN
 from etl.sources.counts import Drift
 from etl.sources.csv_records.columns import Column, without_nulls
 from etl.sources.csv_records.dialect import Dialect
@@ -60,7 +60,7 @@ class CsvReader:
             misfits = {**wrong, **misfits}
         unknown = [(name, without_nulls(parted[position], self.dialect)) for name, position in layout.unknown]
         for name, values in reversed(unknown) if self.holds_unknown else ():
-            held = Misfit('not in the schema, and unknown is "hold"', name)
+            held = Misfit(HELD_UNKNOWN, name)
             misfits = {**misfits, **dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), held)}
         if UNKNOWN in self.schema.names:
             columns.append(_kept(unknown, len(records)))

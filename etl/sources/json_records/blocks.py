@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from etl.common.record_bounds import DEFAULT, Bounds
-from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, UNKNOWN
+from etl.common.record_columns import DETAIL, HELD_UNKNOWN, MALFORMED_COLUMN, UNKNOWN
 from etl.sources.counts import Drift
 from etl.sources.json_records.lines import members_of
 from etl.sources.json_records.moments import Flags, beyond_years, flags, is_moment, moments
@@ -225,7 +225,7 @@ class JsonReader:
         beyond = Members([one for one in members if one[0] not in self._names])
         with_value = [name for name, value in beyond if value is not None]
         if with_value and self.holds_unknown:
-            raise Misfit('not in the schema, and unknown is "hold"', with_value[0])
+            raise Misfit(HELD_UNKNOWN, with_value[0])
         row: dict[str, Any] = self._convert(members)
         if beyond and self._keeps_unknown:
             row[UNKNOWN] = text_of(beyond)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import InputsChanged, NeedsPerson, ServiceAway, SetupError
 from etl.common.paths import require_utf8
@@ -116,6 +116,11 @@ def versions(pipeline: Pipeline, landing: str, models: ModelVersions | None) -> 
     if models is not None:
         now |= {name: (models.required(pipeline.name, name).input,) for name in pipeline.models}
     return now
+
+
+def as_recorded(seen: Mapping[str, Sequence[Input]]) -> dict[str, list[dict[str, Any]]]:
+    """Return what the ledger keeps, with each batch, of the lookups and models that it is made with."""
+    return {name: [one.__dict__ for one in files] for name, files in seen.items()}
 
 
 def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:

@@ -22,7 +22,7 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function
 _ENDS = (" in _run_module_as_main\n", "\n  ...\n")  # of a traceback; of one that is cut at 100 calls
 _PYSPARK = re.compile(r"(-packages|\.zip|/python)/pyspark/")
 _READS = ("/socket.py", "/pyarrow/ipc.py")  # PySpark by these
-_SLUICE = Path(__file__).parents[2]
+_SLUICE = re.compile(rf"{re.escape(str(Path(__file__).parents[2]))}/(?!pipelines/)")
 _LIBRARY = re.compile(r"-packages/(?!etl/)|/lib/python3|^<frozen ")
 
 
@@ -103,5 +103,5 @@ def place_of(frames: Sequence[Frame]) -> Place | None:
     if not within:
         return None
     telling = next((one for one in within if not _LIBRARY.search(one.file)), within[-1])
-    foreign = bool(_LIBRARY.search(telling.file)) or telling.file.startswith(f"{_SLUICE}/")
+    foreign = bool(_LIBRARY.search(telling.file) or _SLUICE.match(telling.file))
     return Place(foreign, telling, within[0])
