@@ -70,7 +70,7 @@ LONGEST_ROW = 4_000  # characters of a quarantined row that a list reads
 LONGEST_WHOLE = 60_000  # and its own page
 DECISIONS = 5  # the last ones on a batch's page
 
-WORST_FIRST = ("stopped", "partial", "flawed", "held", "new", "noted", "good")
+WORST_FIRST = ("failing", "stopped", "interrupted", "partial", "flawed", "held", "new", "noted", "good")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ def overview(
 ) -> Page:
     """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
     rows = pipeline_rows(cursor, permitted(pipeline_names(cursor)))
-    rows.sort(key=lambda row: (WORST_FIRST.index(row.shown), row.pipeline))
+    rows.sort(key=lambda row: (WORST_FIRST.index(row.standing), row.pipeline))
     listed = rows[start : start + PIPELINES]
     names = [row.pipeline for row in listed]
     latest = fetch_rows(cursor, "latest", LatestRow, pipelines=names, limit=STRIP)

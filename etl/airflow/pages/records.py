@@ -39,6 +39,10 @@ class PipelineRow:
     committed_at: dt.datetime | None
     state: str | None  # of that batch: good, noted, held, flawed, partial; None: nothing has judged it
     state_since: dt.datetime | None
+    standing: (
+        str  # of the pipeline: stopped, failing, interrupted, else that state; new: nothing is delivered
+    )
+    failing_since: dt.datetime | None  # when the first run failed after which none did well
     rows_in: int | None
     delivered: int | None
     quarantined: int | None
@@ -67,9 +71,16 @@ class PipelineRow:
         return self.stop_batch is not None and self.decision is None
 
     @property
-    def shown(self) -> str:
-        """Return the state that a person is told: stopped, else that of the last batch, else new."""
-        return "stopped" if self.stopped else self.state or "new"
+    def failing(self) -> bool:
+        """Return True if runs have failed since the last one that did well, whatever its batch was like."""
+        return self.standing in ("failing", "interrupted")
+
+    @property
+    def since(self) -> dt.datetime | None:
+        """Return since when it stands as it does; None before its first batch."""
+        if self.stopped:
+            return self.stopped_at
+        return self.failing_since if self.failing else self.state_since
 
     @property
     def stop(self) -> Stop | None:

@@ -11,7 +11,8 @@ SELECT name FROM sluice.pipeline ORDER BY name
 -- Where each of the pipelines stands: its last batch, since when it is good or not, what it waits for.
 -- Held rows are counted up to a limit.
 SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, now() AS now,
-       s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since,
+       s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since, s.standing,
+       s.failing_since,
        d.rows_in, d.delivered, d.quarantined, d.malformed, d.records, d.dropped, d.unknown, d.missing,
        (SELECT count(*) FROM (SELECT FROM sluice.quarantine q WHERE q.pipeline = p.name AND q.status = 'held'
                               LIMIT %(most)s + 1) AS counted) AS held,
