@@ -33,6 +33,7 @@ def batches(count: int) -> list[BatchRow]:
             delivered=10,
             quarantined=0,
             malformed=0,
+            records=None,
             dropped=0,
             suite_digest="d",
             state="good",

@@ -25,6 +25,7 @@ from etl.services import Services
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.delivering import Delivering
+from tests.support.pages.drawn import shown
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 Judge = Callable[[Counts], Verdict]
@@ -102,6 +103,28 @@ def test_a_batch_of_which_rows_were_left_out_is_not_good_and_no_page_says_that_a
     assert oracle.ask(at.dsn, "SELECT records, dropped, state FROM sluice.quality_batch") == [
         (1186, 200, "partial")
     ]
+
+
+@pytest.mark.parametrize(("records", "part", "told"), [(1186, 6 / 1186, "0.5 %"), (0, 0.6, "60.0 %")])
+def test_the_share_held_of_a_transform_with_state_is_of_the_records_it_read(
+    at: Delivering, records: int, part: float, told: str
+) -> None:
+    at.deliver(ROWS, range(6), records=records, dropped=0)
+    [(share,)] = oracle.ask(at.dsn, "SELECT quarantined_share FROM sluice.quality_batch")
+    assert share == pytest.approx(part)
+    at.execute(
+        "INSERT INTO sluice.airflow_try (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number, run_id)"
+        " SELECT 'events', 'one', 'run', 1, 'events', 'manual', 0, run_id FROM sluice.run"
+    )
+    with reading(at.dsn) as cursor:
+        whole = pages.pipeline(cursor, "events", Frame())
+        run = shown(pages.dag_run(cursor, "events", Frame(), dag="events", run_id="one"))
+        every = shown(pages.overview(cursor, list, Frame()))
+    assert f'<td class="n less">{told}</td>' in whole.html
+    assert f"Share held last {told}" in shown(whole)
+    assert "Records read Rows out Delivered Held Held share 0 " in shown(whole)
+    assert f"{records:,} records read; 10 rows out = 4 delivered + 6 held" in run
+    assert f"10 of {records:,} records" in every
 
 
 def test_what_a_transform_with_state_left_out_nothing_of_is_accounted_for(at: Delivering) -> None:

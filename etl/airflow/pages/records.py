@@ -128,6 +128,7 @@ class BatchRow(CommittedRow):
     delivered: int
     quarantined: int
     malformed: int
+    records: int | None  # that were read, where the transform keeps state
     dropped: int | None  # rows, or groups of them, left out behind the watermark
     suite_digest: str
     state: str | None
@@ -138,8 +139,14 @@ class BatchRow(CommittedRow):
         return self.dropped or 0
 
     @property
+    def read(self) -> int:
+        """Return how many records it read."""
+        return self.rows_in if self.records is None else self.records
+
+    @property
     def held_share(self) -> float | None:
-        return ratio(self.quarantined, self.rows_in)
+        """Return the part that is held of the batch's rows, or of the records it read where these are more."""
+        return ratio(self.quarantined, max(self.rows_in, self.records or 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +246,6 @@ class DeliveryRow(BatchRow):
 
     stream_id: str
     released_from: int | None
-    records: int | None  # that were read, where the transform keeps state
     late: int | None  # of them, behind the watermark as they were read
     unknown: Mapping[str, int] | None  # records by field that the schema does not name
     missing: Mapping[str, int] | None  # records by column of the schema that their file does not have
