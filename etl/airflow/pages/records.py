@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from etl.airflow.pages.formatting import ratio
@@ -124,6 +125,7 @@ class CommittedRow:
 class BatchRow(CommittedRow):
     """One delivered batch."""
 
+    stream_id: str
     rows_in: int
     delivered: int
     quarantined: int
@@ -244,7 +246,6 @@ class TryRow:
 class DeliveryRow(BatchRow):
     """One delivered batch, and all that is known of it."""
 
-    stream_id: str
     released_from: int | None
     late: int | None  # of them, behind the watermark as they were read
     unknown: Mapping[str, int] | None  # records by field that the schema does not name
@@ -398,6 +399,17 @@ class HeldWhole(CommittedRow):
     decided_at: dt.datetime | None
     replaces: bool  # each batch takes the place of all before it
     report: str | None
+
+
+def new_streams(old_first: Sequence[BatchRow]) -> frozenset[int]:
+    """Return the deliveries with which another stream begins than that of the batch before; the first is none.
+
+    Replays and releases are beside the stream.
+    """
+    batches = [one for one in old_first if one.kind == "stream"]
+    return frozenset(
+        later.delivery_id for earlier, later in pairwise(batches) if earlier.stream_id != later.stream_id
+    )
 
 
 @contextmanager

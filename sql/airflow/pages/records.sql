@@ -45,7 +45,7 @@ ORDER BY p.name, b.commit_seq DESC
 
 -- name: batches
 -- Live batches before a place in the order of commits, newest first.
-SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
        d.malformed, d.records, d.dropped, d.suite_digest, q.state, q.success
 FROM sluice.delivery d LEFT JOIN sluice.quality q USING (delivery_id)
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
@@ -76,7 +76,7 @@ SELECT CASE WHEN count(*) > %(limit)s THEN min(d.commit_seq) + 1 END FROM (
 
 -- name: batches_of_run
 -- What an Airflow run delivered, newest first; superseded batches too.
-SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
        d.malformed, d.records, d.dropped, d.suite_digest, q.state, q.success
 FROM (SELECT DISTINCT t.run_id FROM sluice.airflow_try t
       WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s AND t.run_id IS NOT NULL) t
