@@ -10,11 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from etl.airflow.command import tries
 from etl.airflow.pages import pages
 from etl.airflow.pages.records import PipelineRow, pipeline_rows, reading
 from etl.airflow.pages.render import STATES, Frame
+from etl.airflow.task_try import TaskTry
 from etl.common.database import transaction
-from etl.common.errors import ContractBroken, SluiceError
+from etl.common.errors import ContractBroken, SetupError, SluiceError
 from etl.common.outcome import RunOutcome
 from etl.common.statements import SQL_FOLDER
 from etl.ledger import attempts, leases
@@ -310,6 +312,27 @@ def test_a_batch_that_was_decided_on_is_no_failure_and_what_fails_after_it_is_on
     begin(at)
     end(at, "Py4JJavaError")
     assert stands(at).standing == "failing"
+
+
+def test_the_page_of_a_release_that_failed_says_why_and_not_how_the_stream_ended(at: Delivering) -> None:
+    at.deliver(ROWS, (3,))
+    end(at, "CheckpointLost")
+    asked = TaskTry(
+        dag_id="events_replays",
+        dag_run_id="release__1",
+        task_id="run",
+        try_number=1,
+        run_type="manual",
+        clear_number=0,
+    )
+    with pytest.raises(SetupError), tries.recorded(at.dsn, "events", asked):
+        raise SetupError("1 of these never became rows", remedy="give them back corrected")
+    with reading(at.dsn) as cursor:
+        page = pages.dag_run(cursor, "events", Frame(), dag="events_replays", run_id="release__1")
+    said = shown(page)
+    assert "by SetupError : 1 of these never became rows Next: give them back corrected" in said
+    assert '<div class="banner failing"><p><strong>■ Failed</strong> at 20' in page.html
+    assert "CheckpointLost" not in said
 
 
 @pytest.mark.parametrize("outcome", ["InputsDoubled", "OffsetsGone", "CommitTooLong"])

@@ -240,6 +240,13 @@ class TryRow:
     interval_start: dt.datetime | None
     interval_end: dt.datetime | None
     run_id: str | None
+    message: str | None  # of the error that ended it
+    remedy: str | None
+
+    @property
+    def failed(self) -> bool:
+        """Return True if an error ended it; one that a signal ended after its batch was stopped."""
+        return self.outcome not in (None, "done", "stopped")
 
 
 @dataclass(frozen=True, kw_only=True)

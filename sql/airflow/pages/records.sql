@@ -87,7 +87,7 @@ WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s ORDER BY d.commit_
 -- name: tries
 -- The tries of an Airflow run, newest first.
 SELECT t.task_id, t.try_number, t.run_type, t.started_at, t.ended_at, t.outcome, t.interval_start, t.interval_end,
-       t.run_id::text
+       t.run_id::text, t.message, t.remedy
 FROM sluice.airflow_try t
 WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s ORDER BY t.started_at DESC LIMIT 20
 
