@@ -215,11 +215,13 @@ class SluiceRunOperator(BaseOperator):
 
     def _alert(self, summary: Summary | None, context: Context) -> None:
         """Alert of what this try delivered, however it ended; an alert that can't be sent fails no run."""
-        limit = self.alert_quarantine_share
-        if limit is None or summary is None:
+        if summary is None:
             return
-        share = summary.quarantined / max(summary.rows_in, summary.records, 1)
-        if share > limit:
+        limit, share = (
+            self.alert_quarantine_share,
+            summary.quarantined / max(summary.rows_in, summary.records, 1),
+        )
+        if limit is not None and share > limit:
             text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
             self._tell("quarantine", text, context)
         if summary.dropped:

@@ -17,6 +17,7 @@ from etl.cli.shared import (
     open_workspace,
     out,
     print_json,
+    shown,
     who,
 )
 from etl.common.errors import SluiceError, Stopped
@@ -28,11 +29,18 @@ def stop(
     timeout: Annotated[str, typer.Option(help="How long to wait for it, such as 90s, 5m or 1h.")] = "5m",
 ) -> None:
     """Ask the run of a pipeline, on whatever machine, to stop after the batch in flight, and wait until it has."""
+    from etl.operations.control.stop import beside
     from etl.operations.control.stop import stop as stop_run
     from etl.pipeline.replayability import run_command
 
     def report_holder(holder: str) -> None:
-        typer.echo(f"{name}: asked the run on {holder} to stop after the batch in flight", err=True)
+        host, _, pid = holder.partition("/")
+        err.print(
+            shown(
+                f"{name}: asked the run on {holder} to stop after the batch in flight; what ends it harder is a"
+                f" second signal: `kill {pid}` on {host}, twice. Its batch is then delivered whole or not at all"
+            )
+        )
 
     limit = duration("--timeout", timeout)
     workspace = open_workspace()
@@ -40,7 +48,17 @@ def stop(
     by = f"{who()} on {socket.gethostname()}"
     ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, on_asked=report_holder)
     if ended is None:
-        typer.echo(f"{name}: nothing runs")
+        others = beside(workspace.services.postgres, name)
+        out.print(
+            shown(f"{name}: nothing runs" if not others else f"{name}: no run of the stream is at work")
+        )
+        for one in others:
+            out.print(
+                shown(
+                    f"a {one.kind} runs on {one.where}, since {one.since:%Y-%m-%d %H:%M:%S}, which `sluice stop` does not"
+                    f" ask: `kill {one.pid}` there ends it with nothing changed, or after the commit under way"
+                )
+            )
         return
     how, following = how_ended(ended.outcome, replayable=pipeline.replayable)
     typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")

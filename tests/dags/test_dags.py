@@ -374,10 +374,11 @@ def test_an_alert_comes_of_a_worker_that_was_lost(words: str) -> None:
     assert template.render(named, exception="exit code 3").endswith(": exit code 3")
 
 
+@pytest.mark.parametrize("limit", [None, 0.5])
 def test_rows_that_a_run_left_out_behind_the_watermark_are_alerted_of(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, limit: float | None
 ) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=0.5)
+    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=limit)
     summary = Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=7, records=1186)
     with webhook() as inbox:
         monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
@@ -388,8 +389,24 @@ def test_rows_that_a_run_left_out_behind_the_watermark_are_alerted_of(
     assert inbox.found == [{"kind": "dropped", "pipeline": "hours", "text": text}]
 
 
-def test_fields_that_are_new_are_alerted_of_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="taps", alert_quarantine_share=0.5)
+@pytest.mark.parametrize(("limit", "alerts"), [(None, 0), (0.5, 1), (0.6, 0)])
+def test_held_rows_are_alerted_of_beyond_a_declared_share(
+    monkeypatch: pytest.MonkeyPatch, limit: float | None, alerts: int
+) -> None:
+    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=limit)
+    summary = Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=10)
+    with webhook() as inbox:
+        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
+        task._alert(summary, {})  # type: ignore[typeddict-item]
+    text = "hours holds 60.00% of a run's records in quarantine, more than 50.00%"
+    assert inbox.found == [{"kind": "quarantine", "pipeline": "hours", "text": text}] * alerts
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_fields_that_are_new_are_alerted_of_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch, limit: float | None
+) -> None:
+    task = SluiceRunOperator(task_id="run", pipeline="taps", alert_quarantine_share=limit)
     summary = Summary(pipeline="taps", stream="", run="", rows_in=9, unknown=Counter(shop=5, note=1))
     with webhook() as inbox:
         monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")

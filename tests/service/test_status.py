@@ -142,6 +142,10 @@ def test_what_ended_the_last_run_is_kept_and_told_until_a_run_ends_well(events: 
     kept = (found.ended.outcome, found.ended.message, found.ended.remedy)
     assert kept == ("ServiceAway", "PostgreSQL went away in the middle", "`sluice run events`")
     text = said(events)
+    assert (found.standing, found.failing_since) == ("interrupted", found.ended.ended_at)
+    assert re.search(
+        r"^events: interrupted since 20[-0-9: ]+; last run: ServiceAway; next: ", text, re.MULTILINE
+    )
     assert "the last run of events ended " in text
     assert " by ServiceAway: PostgreSQL went away in the middle" in text
     assert "  next: `sluice run events`" in text

@@ -10,7 +10,8 @@ from datetime import timedelta
 from etl.common.database import migrate, row, transaction
 from etl.common.errors import Busy
 from etl.common.statements import Statements
-from etl.ledger import leases
+from etl.ledger import activity, leases
+from etl.ledger.activity import Running
 
 STATEMENTS = Statements(__name__)
 
@@ -50,6 +51,12 @@ def stop(
             )
         time.sleep(LOOK_SECONDS)
     return Ended(holder=run["holder"], outcome=outcome)
+
+
+def beside(dsn: str, pipeline: str) -> list[Running]:
+    """Return the replays and releases of a pipeline that are at work, which nothing asks to stop."""
+    with transaction(dsn) as cursor:
+        return [one for one in activity.running(cursor, pipeline) if one.alive and one.kind != "stream"]
 
 
 def _outcome(dsn: str, run_id: str, holder: str) -> str | None:
