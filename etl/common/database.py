@@ -28,6 +28,11 @@ TIMEOUTS = {
     "idle_in_transaction_session_timeout": "5min",
     "transaction_timeout": "60min",
 }
+# Settings that wait for a standby in another way stay as they are.
+DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', true)"
+    " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+)
 OLDEST_SERVER = 170000
 MIGRATIONS = SQL_FOLDER / "migrations"
 T = TypeVar("T")
@@ -142,12 +147,20 @@ def _committed(connection: Connection) -> Iterator[Cursor]:
 
 
 def _settings() -> sql.Composed:
-    """Compose one transaction's settings as a single statement, whatever the server's or the role's own say."""
+    """Compose one transaction's settings as a single statement, whatever the server's or the role's own say.
+
+    HAZARD: where a server, database or role acknowledges a COMMIT before it is on disk, a crash takes back what a
+    sweep or an orchestrator has acted on.
+    """
     isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     one = sql.SQL("SET LOCAL {} = {}")
     found = {**TIMEOUTS, "timezone": "UTC", "extra_float_digits": 1}  # the last: or text loses of a fraction
     return sql.SQL("; ").join(
-        [isolation, *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items())]
+        [
+            isolation,
+            *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items()),
+            sql.SQL(DURABLE),
+        ]
     )
 
 

@@ -175,6 +175,28 @@ def test_a_transaction_has_its_own_timeouts_and_zone_and_leaves_none(dsn: str) -
             assert after.fetchone() == ("Europe/Berlin",)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("off", "on"),
+        ("local", "on"),
+        ("on", "on"),
+        ("remote_write", "remote_write"),
+        ("remote_apply", "remote_apply"),
+    ],
+)
+def test_a_commit_is_on_disk_before_it_is_acknowledged_whatever_the_role_says(
+    dsn: str, theirs: str, ours: str
+) -> None:
+    with closing(Pool(make_dsn(dsn, options=f"-c synchronous_commit={theirs}"))) as pool:
+        with pool.transaction() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            assert cursor.fetchone() == (ours,)
+        with cursor.connection.cursor() as after:
+            after.execute("SHOW synchronous_commit")
+            assert after.fetchone() == (theirs,)
+
+
 def test_a_server_that_is_away_is_told_so(dsn: str) -> None:
     with pytest.raises(ServiceAway) as away, transaction(make_dsn(dsn, port=1)):
         raise AssertionError("there is no server")
