@@ -25,10 +25,11 @@ from etl.pipeline import Append, Files, Rate
 from etl.runs.recovery.recover import Recovered, recover
 from etl.runs.run import run
 from etl.services import Services
-from etl.sinks.lake import marker
+from etl.sinks.lake import marker, numbers
+from etl.sinks.lake.manifests import Named, manifests
 from etl.sinks.lake.marker import read, tell, went_back
 from etl.sinks.lake.s3 import bucket_of, s3_client, stored
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.table import Lake, LakeTable
 from tests.support.backups import Backup
 from tests.support.databases import database_name, drop
 from tests.support.delivering import Delivering, without_detail
@@ -98,7 +99,7 @@ def remove(events: Delivering, part: str) -> None:
 def give_out_unseen(events: Delivering) -> None:
     """Let the next number be given out without a look at the lake, as an older version did."""
     with transaction(events.dsn) as cursor:
-        marker.STATEMENTS.execute(cursor, "keep_server")
+        cursor.execute("UPDATE sluice.number_server k SET server = t.server FROM sluice.this_server t")
 
 
 def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_named(
@@ -271,6 +272,50 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
     assert told is not None and told.delivery_id == replay.delivery_id < min(higher)
     backup.restore()
     assert others.deliver(rows(10)).delivery_id > max(higher)
+
+
+def test_nobody_waits_while_the_lake_is_asked_which_numbers_are_free(
+    events: Delivering, others: Delivering, backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With millions of manifests that takes longer than PostgreSQL lets a transaction be idle."""
+    backup.take()
+    lost = [events.deliver(rows(start)).delivery_id for start in (10, 20)]
+    backup.restore()
+    seen: list[tuple[int, int]] = []
+    idle = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %%'"
+    )
+
+    def listed(table: LakeTable) -> list[Named]:
+        [(waiting,)] = events.execute(idle)
+        seen.append((waiting, len(events.execute("SELECT FROM sluice.number_server FOR UPDATE NOWAIT"))))
+        return manifests(table)
+
+    monkeypatch.setattr(numbers, "manifests", listed)
+    assert others.deliver(rows(10)).delivery_id > max(lost)
+    assert seen
+    assert set(seen) == {(0, 1)}
+
+
+def test_a_server_that_is_another_by_the_time_the_lake_was_asked_is_asked_about_again(
+    events: Delivering, others: Delivering, backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup.take()
+    lost: list[int] = []
+    backup.restore()
+
+    def listed(table: LakeTable) -> list[Named]:
+        """List the manifests, and let some more be lost when none of them is seen any more."""
+        found = manifests(table)
+        if not lost and table.name == "others":
+            monkeypatch.setattr(numbers, "manifests", manifests)
+            lost.extend(events.deliver(rows(start)).delivery_id for start in (10, 20))
+            backup.restore()
+        return found
+
+    monkeypatch.setattr(numbers, "REQUESTS", 1)
+    monkeypatch.setattr(numbers, "manifests", listed)
+    assert others.deliver(rows(10)).delivery_id > max(lost)
 
 
 def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering, backup: Backup) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,7 @@ from etl.common.database import Cursor, row_as, transaction
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
 from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
-from etl.sinks.lake.manifests import manifests
-from etl.sinks.lake.s3 import REQUESTS, bucket_of, s3_client, status_of, translated
+from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -154,31 +152,3 @@ def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
         s3_client(table.lake.store).delete_object(Bucket=bucket, Key=key)
     except (BotoCoreError, ClientError) as error:
         raise translated(error, uri) from error
-
-
-def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
-    """Skip the delivery numbers that the lake has, unless this server and database gave out the last one.
-
-    The marker alone does not tell the highest: a replay commits after deliveries of higher numbers, and the
-    marker can be gone. The manifests alone do not tell it either: they can be gone, too.
-
-    Call it before a number is given out. A sequence starts over when PostgreSQL is restored. Each way to
-    restore it is a start of the server or another database, and so are other things, after which this finds
-    nothing to skip.
-    """
-    if STATEMENTS.execute(cursor, "same_server").fetchone() == (True,):
-        return
-    STATEMENTS.execute(cursor, "lock_server")
-    tables = STATEMENTS.execute(cursor, "pipeline_tables").fetchall()
-    with ThreadPoolExecutor(REQUESTS) as readers:
-        highest = max(readers.map(lambda name: _highest(lake.table(name[0])), tables), default=0)
-    if highest:
-        skip_numbers(cursor, highest)
-    STATEMENTS.execute(cursor, "keep_server")
-
-
-def _highest(table: LakeTable) -> int:
-    """Return the highest delivery number that the marker or a manifest of a table names; 0 where there is none."""
-    marked = read(table)
-    numbers = [one.delivery_id for one in manifests(table)]
-    return max([*numbers, marked.delivery_id if marked else 0])

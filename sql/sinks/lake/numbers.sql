@@ -1,0 +1,19 @@
+-- name: this_server
+-- The server and database that this is.
+SELECT server FROM sluice.this_server
+
+-- name: same_server
+-- Whether the last number was given out here.
+SELECT k.server = t.server FROM sluice.number_server k, sluice.this_server t
+
+-- name: lock_server
+-- Lets one at a time skip the numbers that are not free here.
+SELECT FROM sluice.number_server FOR UPDATE
+
+-- name: keep_server
+-- Notes that numbers are given out here; changes no row where this is not the server that was asked for them.
+UPDATE sluice.number_server SET server = t.server FROM sluice.this_server t WHERE t.server = %(server)s
+
+-- name: pipeline_tables
+-- The table of each pipeline.
+SELECT table_schema || '.' || table_name FROM sluice.pipeline
