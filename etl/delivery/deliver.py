@@ -168,7 +168,7 @@ def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
 def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:
     """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
     while (task := _numbered(context, batch, hold)) is None:
-        numbers.free_numbers(context.sinks.dsn, context.sinks.lake)
+        numbers.free_numbers(context.sinks.dsn, context.sinks.lake, context.sinks.pipeline)
     reached(Step.ATTEMPT_OPENED)
     return task
 
@@ -176,7 +176,7 @@ def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> S
 def _numbered(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask | None:
     """Reserve the delivery's number and make its staging tables; None where it is not known which numbers are free."""
     with transaction(context.sinks.dsn) as cursor:
-        if not numbers.are_free(cursor):
+        if not numbers.are_free(cursor, context.lease.pipeline):
             return None
         number = attempts.open_attempt(cursor, context.lease, context.stream_id, batch.batch_id)
         return stage_task(cursor, context, batch.batch_id, number, hold)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from etl.common.steps import Step, listen
 from etl.delivery import correction
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
-from etl.ledger import leases
+from etl.ledger import deliveries, leases
+from etl.ledger.inputs import Input
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import sweep, sweep_lake
 from etl.pipeline import Append, Files, Rate
@@ -36,6 +37,7 @@ from tests.support.delivering import Delivering, without_detail
 
 pytestmark = pytest.mark.long
 
+TABLES = ("data", "quarantine")
 COLUMNS = pa.schema([("id", pa.int64())])
 
 
@@ -84,6 +86,33 @@ def recovered(events: Delivering) -> Recovered:
 
 def in_table(events: Delivering) -> list[int]:
     return [number for (number,) in events.execute("SELECT id FROM {t} ORDER BY id")]
+
+
+def replay(
+    events: Delivering, table: pa.Table, replaced: Sequence[int] = (), landed: Sequence[Input] = ()
+) -> int:
+    """Deliver `table` beside the stream, in the place of what is `replaced`."""
+    with transaction(events.dsn) as cursor:
+        lease = correction.begin(cursor, "events", "replay", who="tests", why="again")
+        files = [one for one in deliveries.delivered_files(cursor, "events") if one.delivery_id in replaced]
+    change = Correction(
+        name="replay",
+        supersedes=tuple(replaced),
+        removed=sum(one.rows for one in files if one.kind == "data"),
+        files={kind: frozenset(one.path for one in files if one.kind == kind) for kind in TABLES},
+        who="tests",
+        why="again",
+    )
+    beside = replace(
+        events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, correction=change, on_step=None
+    )
+    batch = replace(events.batch(table), batch_id=0, landed=landed)
+    return deliver_correction(beside, batch).delivery_id
+
+
+def first_of(events: Delivering) -> int:
+    [(number,)] = events.execute("SELECT min(delivery_id) FROM sluice.delivery WHERE pipeline = %s", "events")
+    return int(number)
 
 
 def remove(events: Delivering, part: str) -> None:
@@ -255,10 +284,6 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
 ) -> None:
     """A replay reserves its number, and commits when the stream has delivered under higher ones."""
     backup.take()
-    with transaction(events.dsn) as cursor:
-        lease = correction.begin(cursor, "events", "replay", who="tests", why="again")
-    change = Correction(name="replay", files={}, who="tests", why="again")
-    beside = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, correction=change)
     higher: list[int] = []
 
     def meanwhile(step: Step) -> None:
@@ -267,9 +292,9 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
             higher.extend(events.deliver(rows(start)).delivery_id for start in (10, 20))
 
     listen(meanwhile)
-    replay = deliver_correction(beside, replace(events.batch(rows(30)), batch_id=0, landed=()))
+    replayed = replay(events, rows(30))
     told = read(events.table)
-    assert told is not None and told.delivery_id == replay.delivery_id < min(higher)
+    assert told is not None and told.delivery_id == replayed < min(higher)
     backup.restore()
     assert others.deliver(rows(10)).delivery_id > max(higher)
 
@@ -374,12 +399,61 @@ def test_a_writer_whose_delivery_was_lost_meanwhile_leaves_what_tells_of_it(
     events: Delivering, backup: Backup
 ) -> None:
     backup.take()
+    older = read(events.table)
     events.deliver(rows(10))
     lost = read(events.table)
-    assert lost is not None
+    assert older is not None and lost is not None and older != lost
     backup.restore()
+    marker._write(events.table, older)
     tell(events.dsn, events.table, "events", lost)
     assert read(events.table) == lost
+
+
+def test_a_run_that_stays_up_delivers_nothing_over_a_replay_that_was_lost(
+    events: Delivering, backup: Backup
+) -> None:
+    """PostgreSQL failed over to a standby that lacked the replay, and nothing of the run's own stream."""
+    first = first_of(events)
+    events.deliver(rows(10))
+    backup.take()
+    lost = replay(events, rows(30), [first])
+    backup.restore()
+    assert in_table(events) == list(range(20)), "what was wrong is in force again"
+    for _ in range(2):
+        with pytest.raises(LedgerBehind, match=f"Delivery {lost} of events was committed, says .*/LAST"):
+            events.deliver(rows(20))
+    assert in_table(events) == list(range(20))
+    assert (told := read(events.table)) is not None and told.delivery_id == lost
+    [advice] = recovered(events).to_redo
+    assert f"replay {lost}: what it had replaced is in force again" in advice
+    assert f"`sluice replay events --deliveries {first}`" in advice
+    assert went_back(events.dsn, events.place.lake, events.pipeline) is None
+
+
+def test_a_batch_that_is_in_flight_when_a_replay_is_lost_hides_nothing(
+    events: Delivering, backup: Backup, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, lost = first_of(events), []
+
+    def at(step: Step) -> None:
+        if step is Step.JUDGED and not lost:
+            listen(None)
+            backup.take()
+            lost.append(replay(events, rows(30), [first]))
+            backup.restore()
+
+    events.on_step = at
+    number = events.deliver(rows(10)).delivery_id
+    events.on_step = None
+    assert in_table(events) == list(range(20))
+    assert (told := read(events.table)) is not None and [told.delivery_id] == lost
+    assert any(
+        f"delivery {number} of events is committed" in one and f"names delivery {lost[0]}, which" in one
+        for one in caplog.messages
+    )
+    with pytest.raises(LedgerBehind, match=f"Delivery {lost[0]} of events was committed"):
+        events.deliver(rows(20))
+    assert [f"replay {lost[0]}:" in one for one in recovered(events).to_redo] == [True]
 
 
 def test_a_marker_that_was_not_written_fails_no_batch_and_is_made_up_for(

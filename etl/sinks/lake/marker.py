@@ -1,8 +1,8 @@
 """The marker of a pipeline's newest delivery on the lake: by it a run sees that PostgreSQL went back in time.
 
 The marker is one small object beside the delivery manifests, which a restore of PostgreSQL does not touch, with or
-without the checkpoint. It is written after each commit, and read before anything else is delivered; if it could not be
-written, the next of these writes it.
+without the checkpoint. It is written after each commit, and read before a run delivers anything, and again where
+PostgreSQL has become another server or database meanwhile; if it could not be written, the next of these writes it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def _write(table: LakeTable, newest: Newest) -> None:
 def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
     """Write the newest delivery to the marker: `mine`, or what others have committed since.
 
-    A warning is logged where that fails.
+    A marker that names what the ledger lacks stays as it is: it tells what was lost. A warning is logged then,
+    and where it fails.
 
     HAZARD: of two writers the slower one may be the one with the older delivery. So each looks afterwards
     whether its own is the newest. In a ledger that lacks its own it leaves the marker, which tells what was
@@ -87,6 +88,10 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
     """
     written = mine
     try:
+        if (marked := read(table)) is not None and not _has(dsn, pipeline, marked):
+            left = "delivery %s of %s is committed; %s stays as it is: it names delivery %s, which PostgreSQL has lost"
+            log.warning(left, mine.delivery_id, pipeline, marker_of(table), marked.delivery_id)
+            return
         for _ in range(TRIES):
             _write(table, written)
             with transaction(dsn) as cursor:
@@ -97,6 +102,12 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
     except (SluiceError, psycopg2.Error) as error:
         done = "delivery %s of %s is committed, and its marker could not be written: %s"
         log.warning(done, mine.delivery_id, pipeline, error)
+
+
+def _has(dsn: str, pipeline: str, marked: Newest) -> bool:
+    """Tell whether the ledger has delivered `marked`."""
+    with transaction(dsn) as cursor:
+        return _newest(cursor, pipeline, marked) is not None
 
 
 def _newest(cursor: Cursor, pipeline: str, marked: Newest) -> Newest | None:
