@@ -111,7 +111,8 @@ def replay(
 
 
 def first_of(events: Delivering) -> int:
-    [(number,)] = events.execute("SELECT min(delivery_id) FROM sluice.delivery WHERE pipeline = %s", "events")
+    query = "SELECT min(delivery_id) FROM sluice.delivery WHERE pipeline = %s"
+    [(number,)] = events.execute(query, events.pipeline.name)
     return int(number)
 
 
@@ -277,6 +278,17 @@ def test_a_number_that_was_lost_is_given_to_nobody_else(
         (events.landing / f"{batch}.jsonl").unlink()
     assert [one.delivery_id for one in recovered(events).restored] == lost
     assert in_table(events) == list(range(30))
+
+
+def test_the_numbers_of_a_pipeline_that_is_younger_than_the_backup_are_given_to_nobody_else(
+    events: Delivering, services: Services, lake: Lake, tmp_path: Path, backup: Backup
+) -> None:
+    """The restored ledger does not know it, and only the lake has its deliveries."""
+    backup.take()
+    younger = begun(services, events.dsn, lake, tmp_path, "younger")
+    lost = [first_of(younger), *(younger.deliver(rows(start)).delivery_id for start in (10, 20))]
+    backup.restore()
+    assert events.deliver(rows(10)).delivery_id > max(lost)
 
 
 def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(

@@ -10,7 +10,7 @@ from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
 from etl.sinks.lake.manifests import manifests
 from etl.sinks.lake.marker import read, went_back
-from etl.sinks.lake.s3 import REQUESTS
+from etl.sinks.lake.s3 import REQUESTS, folders, s3_client
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -46,9 +46,7 @@ def free_numbers(dsn: str, lake: Lake, pipeline: Pipeline) -> None:
         STATEMENTS.execute(cursor, "keep_compared", pipeline=pipeline.name, server=server)
         if are_free(cursor, pipeline.name):
             return
-        tables = STATEMENTS.execute(cursor, "pipeline_tables").fetchall()
-    with ThreadPoolExecutor(REQUESTS) as readers:
-        highest = max(readers.map(lambda name: _highest(lake.table(name[0])), tables), default=0)
+    highest = _highest(lake)
     with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "lock_server")
         if highest:
@@ -62,7 +60,19 @@ def _this_server(cursor: Cursor) -> str:
     return str(found[0])
 
 
-def _highest(table: LakeTable) -> int:
+def _highest(lake: Lake) -> int:
+    """Return the highest delivery number that anything on the lake names; 0 where nothing does.
+
+    Its folders tell of the tables: a restored ledger lacks the pipelines that are younger than the backup.
+    """
+    client = s3_client(lake.store)
+    with ThreadPoolExecutor(REQUESTS) as readers:
+        below = readers.map(lambda schema: folders(client, schema), folders(client, lake.root))
+        names = [uri.removeprefix(f"{lake.root}/").replace("/", ".") for found in below for uri in found]
+        return max(readers.map(lambda name: _highest_of(lake.table(name)), names), default=0)
+
+
+def _highest_of(table: LakeTable) -> int:
     """Return the highest delivery number that the marker or a manifest of a table names; 0 where there is none.
 
     The marker alone does not tell it: a replay commits after deliveries of higher numbers, and the marker can be

@@ -21,7 +21,3 @@ SELECT FROM sluice.number_server FOR UPDATE
 -- name: keep_server
 -- Notes that numbers are given out here; changes no row where this is not the server that was asked for them.
 UPDATE sluice.number_server SET server = t.server FROM sluice.this_server t WHERE t.server = %(server)s
-
--- name: pipeline_tables
--- The table of each pipeline.
-SELECT table_schema || '.' || table_name FROM sluice.pipeline
