@@ -31,6 +31,7 @@ from etl.sinks.lake.manifests import Named, manifests
 from etl.sinks.lake.marker import read, tell, went_back
 from etl.sinks.lake.s3 import bucket_of, s3_client, stored
 from etl.sinks.lake.table import Lake, LakeTable
+from etl.sources.evidence import look
 from tests.support.backups import Backup
 from tests.support.databases import database_name, drop
 from tests.support.delivering import Delivering, without_detail
@@ -353,6 +354,47 @@ def test_a_server_that_is_another_by_the_time_the_lake_was_asked_is_asked_about_
     monkeypatch.setattr(numbers, "REQUESTS", 1)
     monkeypatch.setattr(numbers, "manifests", listed)
     assert others.deliver(rows(10)).delivery_id > max(lost)
+
+
+def with_history(events: Delivering) -> list[Input]:
+    """Let the stream leave a landed file out, as one of before its start; return that file."""
+    sources = (Files("*.jsonl"), Files("dt=*/*.jsonl"))
+    start = dt.date(2024, 1, 2)
+    events.pipeline = replace(
+        events.pipeline, sources=sources, interval="dt={interval:%Y-%m-%d}", start=start
+    )
+    file = events.landing / "dt=2024-01-01" / "h.jsonl"
+    file.parent.mkdir()
+    file.write_text("history\n")
+    return look([str(file)], landing=str(events.landing), source=1)
+
+
+@pytest.mark.parametrize("chain", ["whole", "broken"])
+def test_a_lost_load_of_history_is_named_and_where_its_files_are_gone_a_person_decides(
+    events: Delivering, backup: Backup, chain: str
+) -> None:
+    history = with_history(events)
+    backup.take()
+    before = events.deliver(rows(10)).delivery_id
+    lost = replay(events, rows(30), landed=history)
+    events.deliver(rows(20))
+    backup.restore()
+    if chain == "broken":
+        remove(events, f"/batch=1/{before}-")
+    pruned = events.landing / history[0].path
+    content = pruned.read_bytes()
+    pruned.unlink()
+    with pytest.raises(NeedsPerson) as stop:
+        recovered(events)
+    assert f"Delivery {lost} of events was lost, a replay, which is not put back by itself" in stop.value.seen
+    assert "no replay will find 1 of its 1 input file, such as dt=2024-01-01/h.jsonl: only" in stop.value.seen
+    assert f"{events.table.location}/deliveries/{lost}-" in stop.value.seen
+    assert went_back(events.dsn, events.place.lake, events.pipeline) is not None, "the marker still tells"
+    pruned.write_bytes(content)
+    [advice] = recover(events.place, events.pipeline).to_redo
+    assert advice.startswith(f"replay {lost}: 1 files of history that it had loaded are in no delivery again")
+    assert "dt=2024-01-01/h.jsonl: `sluice replay events --interval START END`" in advice
+    assert in_table(events) == list(range(30 if chain == "whole" else 10))
 
 
 def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering, backup: Backup) -> None:
