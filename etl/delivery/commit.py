@@ -268,7 +268,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
         try:
             with transaction(it.context.sinks.dsn) as cursor:
                 pipelines.lock(cursor, it.entry.pipeline)
-                return deliveries.is_delivered(cursor, it.entry.delivery_id)
+                return deliveries.is_delivered(cursor, it.entry.delivery_id, it.entry.run_id)
         except (Busy, ServiceAway, psycopg2.Error):  # a standby that takes over may be read-only yet
             if time.monotonic() > deadline:
                 raise CommitUnknown(
@@ -285,27 +285,24 @@ def _commit_base(context: DeliveryContext) -> CommitBase:
         newest = deliveries.newest(cursor, pipeline)
         data, held_at = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
     if newest is not None:
-        _require_forward(table, data, newest.data, pipeline)
-        _require_forward(quarantine, held_at, newest.quarantine, pipeline)
+        _require_forward(table, data, newest.data, newest.delivery_id, pipeline)
+        _require_forward(quarantine, held_at, newest.quarantine, newest.delivery_id, pipeline)
     return CommitBase(previous=newest.delivery_id if newest else None, data=data, quarantine=held_at)
 
 
-def _require_forward(table: LakeTable, location: str, published: str, pipeline: str) -> None:
-    """Raise NeedsPerson where the table is at metadata from before its newest delivery.
+def _require_forward(table: LakeTable, location: str, published: str, newest: int, pipeline: str) -> None:
+    """Raise NeedsPerson where the table lacks what its `newest` delivery published.
 
-    A commit would leave that delivery out for good.
+    A commit would leave that out for good.
     """
-    if location == published:
+    if table.goes_on_from(location, published):  # others may have committed to it
         return
-    # as the tables say, for others may have committed to them
-    now_at, newest = table.last_delivery(location), table.last_delivery(published)
-    if now_at < newest:
-        raise NeedsPerson(
-            f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"
-            f" {location or 'nothing'}, of delivery {now_at}, and delivery {newest} is committed. Nothing was changed",
-            remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
-            f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
-        )
+    raise NeedsPerson(
+        f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"
+        f" {location or 'nothing'}, which lacks what delivery {newest} published at {published}. Nothing was changed",
+        remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
+        f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
+    )
 
 
 def _draft(it: Commit, base: CommitBase) -> Drafts:

@@ -397,6 +397,27 @@ def test_a_lost_load_of_history_is_named_and_where_its_files_are_gone_a_person_d
     assert in_table(events) == list(range(30 if chain == "whole" else 10))
 
 
+def test_a_pointer_of_the_past_is_refused_though_what_came_last_has_a_lower_number(
+    events: Delivering,
+) -> None:
+    """A replay reserves its number, and commits when the stream has delivered under a higher one."""
+
+    def meanwhile(step: Step) -> None:
+        if step is Step.ATTEMPT_OPENED:
+            listen(None)
+            events.deliver(rows(10))
+
+    listen(meanwhile)
+    last = replay(events, rows(30))
+    assert last < max(number for (number,) in events.execute("SELECT delivery_id FROM sluice.delivery"))
+    events.execute(
+        "UPDATE sluice.iceberg_tables SET metadata_location = previous_metadata_location"
+        " WHERE table_name = 'events'"
+    )
+    with pytest.raises(NeedsPerson, match=f"which lacks what delivery {last} published"):
+        events.deliver(rows(20))
+
+
 def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering, backup: Backup) -> None:
     """PostgreSQL and the checkpoint were restored together, from one snapshot of their volume."""
     end(events)
