@@ -33,6 +33,8 @@ DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', true)"
     " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
 )
+# Limits of a transaction that end its session too; no kind of psycopg2's OperationalError.
+ENDED = (psycopg2.errors.IdleInTransactionSessionTimeout, psycopg2.errors.TransactionTimeout)
 OLDEST_SERVER = 170000
 MIGRATIONS = SQL_FOLDER / "migrations"
 T = TypeVar("T")
@@ -231,6 +233,20 @@ def wait_for_locks(cursor: Cursor, patience: str) -> None:
 
 
 @contextmanager
+def waiting_apart(cursor: Cursor, patience: str) -> Iterator[None]:
+    """Wait for locks for up to `patience` within, and for as long as that takes: our other limits begin behind it."""
+    STATEMENTS.execute(cursor, "set_limits", lock=patience, statement="0", transaction="0")
+    yield
+    STATEMENTS.execute(
+        cursor,
+        "set_limits",
+        lock=TIMEOUTS["lock_timeout"],
+        statement=TIMEOUTS["statement_timeout"],
+        transaction=TIMEOUTS["transaction_timeout"],
+    )
+
+
+@contextmanager
 def savepoint(cursor: Cursor) -> Iterator[None]:
     """Take back what was done within, and that alone, where it fails; the error goes on upwards."""
     cursor.execute("SAVEPOINT within")
@@ -388,6 +404,8 @@ def is_lost(error: psycopg2.Error) -> bool:
     code = error.pgcode
     if code == errorcodes.QUERY_CANCELED:  # by a timeout; never once COMMIT has begun
         return False
+    if isinstance(error, ENDED):
+        return True
     return isinstance(error, psycopg2.OperationalError) and (code is None or code[:2] in ("08", "57"))
 
 

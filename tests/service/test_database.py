@@ -29,6 +29,7 @@ from etl.common.statements import SQL_FOLDER
 from etl.services import Services
 from tests.support import oracle
 from tests.support.databases import drop, new_database
+from tests.support.waiting import until
 
 MIGRATIONS = [path.stem for path in sorted((SQL_FOLDER / "migrations").glob("*.sql"))]
 
@@ -223,6 +224,18 @@ def test_a_lost_connection_is_told_from_an_error(dsn: str) -> None:
     with pytest.raises(psycopg2.InterfaceError) as closed:
         connection.cursor()
     assert is_lost(closed.value)
+
+
+@pytest.mark.parametrize("limit", ["transaction_timeout", "idle_in_transaction_session_timeout"])
+def test_a_limit_that_ends_the_session_loses_the_connection(dsn: str, limit: str) -> None:
+    there = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+    with closing(connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SET {limit} = '100ms'")
+        pid = connection.info.backend_pid
+        until(lambda: not oracle.ask(dsn, there, (pid,)), "the session to be ended", patience=60)
+        with pytest.raises(psycopg2.Error) as lost:
+            cursor.execute("SELECT 1")
+    assert is_lost(lost.value)
 
 
 def test_a_unique_violation_names_its_constraint(dsn: str) -> None:
