@@ -28,6 +28,13 @@ TIMEOUTS = {
     "idle_in_transaction_session_timeout": "5min",
     "transaction_timeout": "60min",
 }
+# Settings that wait for a standby in another way stay as they are.
+DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', true)"
+    " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+)
+# Limits of a transaction that end its session too; no kind of psycopg2's OperationalError.
+ENDED = (psycopg2.errors.IdleInTransactionSessionTimeout, psycopg2.errors.TransactionTimeout)
 OLDEST_SERVER = 170000
 MIGRATIONS = SQL_FOLDER / "migrations"
 T = TypeVar("T")
@@ -142,12 +149,20 @@ def _committed(connection: Connection) -> Iterator[Cursor]:
 
 
 def _settings() -> sql.Composed:
-    """Compose one transaction's settings as a single statement, whatever the server's or the role's own say."""
+    """Compose one transaction's settings as a single statement, whatever the server's or the role's own say.
+
+    HAZARD: where a server, database or role acknowledges a COMMIT before it is on disk, a crash takes back what a
+    sweep or an orchestrator has acted on.
+    """
     isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     one = sql.SQL("SET LOCAL {} = {}")
     found = {**TIMEOUTS, "timezone": "UTC", "extra_float_digits": 1}  # the last: or text loses of a fraction
     return sql.SQL("; ").join(
-        [isolation, *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items())]
+        [
+            isolation,
+            *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items()),
+            sql.SQL(DURABLE),
+        ]
     )
 
 
@@ -215,6 +230,20 @@ def read_one_snapshot(cursor: Cursor) -> None:
 def wait_for_locks(cursor: Cursor, patience: str) -> None:
     """Bound how long what follows in the transaction waits for a lock, such as `30s`."""
     STATEMENTS.execute(cursor, "wait_for_locks", patience=patience)
+
+
+@contextmanager
+def waiting_apart(cursor: Cursor, patience: str) -> Iterator[None]:
+    """Wait for locks for up to `patience` within, and for as long as that takes: our other limits begin behind it."""
+    STATEMENTS.execute(cursor, "set_limits", lock=patience, statement="0", transaction="0")
+    yield
+    STATEMENTS.execute(
+        cursor,
+        "set_limits",
+        lock=TIMEOUTS["lock_timeout"],
+        statement=TIMEOUTS["statement_timeout"],
+        transaction=TIMEOUTS["transaction_timeout"],
+    )
 
 
 @contextmanager
@@ -375,6 +404,8 @@ def is_lost(error: psycopg2.Error) -> bool:
     code = error.pgcode
     if code == errorcodes.QUERY_CANCELED:  # by a timeout; never once COMMIT has begun
         return False
+    if isinstance(error, ENDED):
+        return True
     return isinstance(error, psycopg2.OperationalError) and (code is None or code[:2] in ("08", "57"))
 
 

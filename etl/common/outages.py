@@ -19,9 +19,11 @@ _PSYCOPG2 = (
     r"errors\.CannotConnectNow",
     r"errors\.DeadlockDetected",
     r"errors\.DiskFull",
+    r"errors\.IdleInTransactionSessionTimeout",
     r"errors\.OutOfMemory",
     r"errors\.ReadOnlySqlTransaction",
     r"errors\.TooManyConnections",
+    r"errors\.TransactionTimeout",
 )
 _ARROW = (
     "INTERNAL_FAILURE",

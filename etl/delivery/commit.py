@@ -168,23 +168,32 @@ def _transact(it: Commit, drafts: Drafts) -> None:
             remedy=f"find its holder in pg_locks and pg_stat_activity; then {it.context.retry}",
         ) from error
     except psycopg2.errors.QueryCanceled as error:
-        said = str(error).strip().splitlines()[0]
-        name = it.entry.pipeline
-        raise CommitTooLong(
-            f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended a statement of its commit,"
-            f" each of which may take {TIMEOUTS['statement_timeout']} ({said})",
-            remedy=f"if somebody cancelled it, {it.context.retry}; if the batch is too large for that,"
-            f" {it.context.kind.smaller(name)}",
+        raise _too_long(
+            it, f"a statement of its commit, each of which may take {TIMEOUTS['statement_timeout']}", error
         ) from error
     except psycopg2.Error as error:
         if not is_lost(error):
             raise
-        if not _was_committed(it, error):
-            raise ServiceAway(
-                f"The connection to PostgreSQL broke during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
-                " the ledger shows that it was not committed",
-                remedy=it.context.retry,
+        if _was_committed(it, error):
+            return
+        if isinstance(error, psycopg2.errors.TransactionTimeout):
+            raise _too_long(
+                it, f"its commit, which may take {TIMEOUTS['transaction_timeout']}", error
             ) from error
+        raise ServiceAway(
+            f"The connection to PostgreSQL broke during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
+            " the ledger shows that it was not committed",
+            remedy=it.context.retry,
+        ) from error
+
+
+def _too_long(it: Commit, ended: str, error: psycopg2.Error) -> CommitTooLong:
+    said, name = str(error).strip().splitlines()[0], it.entry.pipeline
+    return CommitTooLong(
+        f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended {ended} ({said})",
+        remedy=f"if somebody cancelled it, {it.context.retry}; if the batch is too large for that,"
+        f" {it.context.kind.smaller(name)}",
+    )
 
 
 def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
@@ -268,7 +277,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
         try:
             with transaction(it.context.sinks.dsn) as cursor:
                 pipelines.lock(cursor, it.entry.pipeline)
-                return deliveries.is_delivered(cursor, it.entry.delivery_id)
+                return deliveries.is_delivered(cursor, it.entry.delivery_id, it.entry.run_id)
         except (Busy, ServiceAway, psycopg2.Error):  # a standby that takes over may be read-only yet
             if time.monotonic() > deadline:
                 raise CommitUnknown(
@@ -285,27 +294,24 @@ def _commit_base(context: DeliveryContext) -> CommitBase:
         newest = deliveries.newest(cursor, pipeline)
         data, held_at = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
     if newest is not None:
-        _require_forward(table, data, newest.data, pipeline)
-        _require_forward(quarantine, held_at, newest.quarantine, pipeline)
+        _require_forward(table, data, newest.data, newest.delivery_id, pipeline)
+        _require_forward(quarantine, held_at, newest.quarantine, newest.delivery_id, pipeline)
     return CommitBase(previous=newest.delivery_id if newest else None, data=data, quarantine=held_at)
 
 
-def _require_forward(table: LakeTable, location: str, published: str, pipeline: str) -> None:
-    """Raise NeedsPerson where the table is at metadata from before its newest delivery.
+def _require_forward(table: LakeTable, location: str, published: str, newest: int, pipeline: str) -> None:
+    """Raise NeedsPerson where the table lacks what its `newest` delivery published.
 
-    A commit would leave that delivery out for good.
+    A commit would leave that out for good.
     """
-    if location == published:
+    if table.goes_on_from(location, published):  # others may have committed to it
         return
-    # as the tables say, for others may have committed to them
-    now_at, newest = table.last_delivery(location), table.last_delivery(published)
-    if now_at < newest:
-        raise NeedsPerson(
-            f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"
-            f" {location or 'nothing'}, of delivery {now_at}, and delivery {newest} is committed. Nothing was changed",
-            remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
-            f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
-        )
+    raise NeedsPerson(
+        f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"
+        f" {location or 'nothing'}, which lacks what delivery {newest} published at {published}. Nothing was changed",
+        remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
+        f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
+    )
 
 
 def _draft(it: Commit, base: CommitBase) -> Drafts:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +69,41 @@ def test_a_holder_on_another_host_is_robbed_only_when_it_is_silent(run: Delivery
     assert start(run.sinks.dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
     with transaction(run.sinks.dsn) as cursor:
         assert not leases.heartbeat(cursor, run.lease)
+
+
+ELSEWHERE = {
+    "another boot": "UPDATE sluice.run SET process = regexp_replace(process, '^[^ ]+', 'other')",
+    "another container": "UPDATE sluice.run SET process = regexp_replace(process, ' [^ ]+ ', ' pid:[1] ')",
+    "nobody knows": "UPDATE sluice.run SET process = NULL",
+}
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_a_living_holder_of_a_host_of_the_same_name_is_robbed_only_when_it_is_silent(
+    run: DeliveryContext, where: str
+) -> None:
+    """Its process number is that of none here."""
+    dsn = run.sinks.dsn
+    died = subprocess.Popen([sys.executable, "-c", ""])
+    died.wait()
+    oracle.ask(dsn, "UPDATE sluice.run SET holder = %s", (f"{socket.gethostname()}/{died.pid}",))
+    changed = oracle.ask(dsn, f"{ELSEWHERE[where]} RETURNING process")
+    assert changed != [(leases.process(),)]
+    with pytest.raises(Busy):
+        start(dsn, run.sinks.lake, EVENTS)
+    oracle.ask(dsn, "UPDATE sluice.run SET seen_at = now() - interval '1 hour'")
+    assert start(dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
+
+
+def test_a_holder_whose_process_number_another_process_has_by_now_is_robbed_at_once(
+    run: DeliveryContext,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        name = f"{socket.gethostname()}/{other.pid}"
+        oracle.ask(run.sinks.dsn, "UPDATE sluice.run SET holder = %s", (name,))
+        assert start(run.sinks.dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
+        assert other.poll() is None
+        other.communicate(b"\n")
 
 
 def test_of_many_that_start_at_once_one_gets_the_lease(run: DeliveryContext) -> None:

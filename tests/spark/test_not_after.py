@@ -55,7 +55,7 @@ def test_a_record_of_the_future_moves_no_watermark(home: Home, late: str | None)
 def test_state_that_is_made_anew_judges_by_the_clock_of_each_batch(home: Home) -> None:
     """What was of the future then stays held, though its time has come since."""
     declare(home, not_after={"at": HOUR}, sink="Append()")
-    soon = dt.datetime.now(dt.UTC) + HOUR + dt.timedelta(seconds=45)
+    soon = dt.datetime.now(dt.UTC) + HOUR + dt.timedelta(seconds=120)
     land_all(home, IN_TIME[:3])
     home.write(
         f"{NAME}/002b.jsonl", json.dumps({"phone": "+459", "at": soon.isoformat(), "action": "call"}) + "\n"
@@ -63,7 +63,7 @@ def test_state_that_is_made_anew_judges_by_the_clock_of_each_batch(home: Home) -
     stream = home.run(NAME).stream
     assert home.ask("SELECT reasons FROM sluice.quarantine") == [(["future"],)]
     shutil.rmtree(home.checkpoint(stream, NAME))
-    until(lambda: dt.datetime.now(dt.UTC) > soon - HOUR, "the record's time", patience=120)
+    until(lambda: dt.datetime.now(dt.UTC) > soon - HOUR, "the record's time", patience=240)
     home.recover(NAME)
     land_all(home, IN_TIME[3:], first=3)
     home.run(NAME)

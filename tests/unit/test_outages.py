@@ -17,9 +17,11 @@ TOLD = {
         "psycopg2.errors.CannotConnectNow: the database system is starting up",
         "psycopg2.errors.DeadlockDetected: deadlock detected",
         'psycopg2.errors.DiskFull: could not extend file "base/5/16390": No space left on device',
+        "psycopg2.errors.IdleInTransactionSessionTimeout: terminating connection due to idle-in-transaction timeout",
         "psycopg2.errors.OutOfMemory: out of memory",
         "psycopg2.errors.ReadOnlySqlTransaction: cannot execute INSERT in a read-only transaction",
         "psycopg2.errors.TooManyConnections: sorry, too many clients already",
+        "psycopg2.errors.TransactionTimeout: terminating connection due to transaction timeout",
     ),
     "S3": (
         "OSError: When reading information for key 'a': AWS Error NETWORK_CONNECTION during HeadObject operation: curl 7",

@@ -42,7 +42,7 @@ def stop(
         return None
     on_asked(run["holder"])
     deadline = time.monotonic() + timeout.total_seconds()
-    while (outcome := _outcome(dsn, run["run_id"], run["holder"])) is None:
+    while (outcome := _outcome(dsn, run["run_id"])) is None:
         if time.monotonic() > deadline:
             raise Busy(
                 f"The run of {pipeline} on {run['holder']} was asked to stop and is still in its batch after"
@@ -59,11 +59,11 @@ def beside(dsn: str, pipeline: str) -> list[Running]:
         return [one for one in activity.running(cursor, pipeline) if one.alive and one.kind != "stream"]
 
 
-def _outcome(dsn: str, run_id: str, holder: str) -> str | None:
+def _outcome(dsn: str, run_id: str) -> str | None:
     """Return how the run ended, None while it lives."""
     with transaction(dsn) as cursor:
         run = row(STATEMENTS.execute(cursor, "run_ended", run=run_id, silence=leases.SILENCE))
     assert run is not None
     if run["outcome"] is not None and not run["holds"]:
         return str(run["outcome"])
-    return DIED if not run["fresh"] or leases.is_dead(holder) else None
+    return DIED if not run["fresh"] or leases.is_dead(run["holder"], run["process"]) else None

@@ -26,6 +26,7 @@ from etl.runs.recovery.lost_deliveries import how_to_redo, is_missed, lost_deliv
 from etl.runs.recovery.stranded import refuse_stranded
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
+from etl.sources.cutoff import in_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,9 @@ def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, pro
         for one in on_lake.lost
         if one.of_the_stream
     )
-    refuse_stranded(dsn, pipeline, on_lake.unrestorable, workspace.settings.landing, stream.way_back)
+    corrections = [one for one in on_lake.lost if not one.of_the_stream]
+    gone = [*on_lake.unrestorable, *corrections]
+    refuse_stranded(dsn, pipeline, gone, workspace.settings.landing, stream.way_back)
     know_streams(dsn, stream.checkpoints)
     marker.settle(dsn, table, pipeline.name)
     mended = Recovered(pipeline=pipeline.name, problem=problem, restored=receipts)
@@ -93,6 +96,8 @@ def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, pro
         live_ones, holding = (
             f(cursor, pipeline.name) for f in (deliveries.live_deliveries, deliveries.holding)
         )
-    corrections = [one for one in on_lake.lost if not one.of_the_stream]
-    corrections += [one for one in on_lake.unrestorable if is_missed(one, known, live_ones, holding)]
-    return replace(mended, to_redo=tuple(how_to_redo(one, known, live) for one in corrections))
+    had = live.union(
+        filter(in_stream(pipeline), (file.path for one in everything for file in one.manifest.inputs))
+    )
+    corrections += [one for one in on_lake.unrestorable if is_missed(one, known, live_ones, holding, had)]
+    return replace(mended, to_redo=tuple(how_to_redo(one, known, had) for one in corrections))
