@@ -231,7 +231,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     reached(Step.QUALITY_INSERTED)
     _swap(cursor, sinks.table, drafts.data, drafts.base.data)
     _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.base.quarantine)
-    attempts.close_attempt(cursor, entry.delivery_id, "delivered")
+    if not attempts.close_attempt(cursor, it.context.lease, entry.delivery_id, "delivered"):
+        raise kind.fenced(entry.pipeline, entry.delivery_id)
     drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
 

@@ -301,7 +301,7 @@ def _refuse_changed(context: DeliveryContext, batch: Batch) -> None:
 def _give_up(context: DeliveryContext, task: StageTask, outcome: str) -> None:
     """Close an attempt that will not be committed; its objects are the sweeper's."""
     with transaction(context.sinks.dsn) as cursor:
-        attempts.close_attempt(cursor, task.delivery_id, outcome)
+        attempts.close_attempt(cursor, context.lease, task.delivery_id, outcome)
         drop_idle_staging(cursor, task.tables.names)
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from psycopg2.extras import Json
 
 from etl.common.database import Cursor, row_as
+from etl.common.errors import Fenced
 from etl.common.statements import Statements
 from etl.ledger.pipelines import pipeline_row
 from etl.ledger.stops import forget_stops
 from etl.pipeline.state_fingerprint import COMPUTING, MODE, without_parser
+
+if TYPE_CHECKING:
+    from etl.ledger.leases import Lease
 
 STATEMENTS = Statements(__name__)
 
@@ -52,7 +57,7 @@ class StreamState:
 
 def register_stream(
     cursor: Cursor,
-    pipeline: str,
+    lease: Lease,
     stream_id: str,
     *,
     checkpoint: str | None,
@@ -61,18 +66,21 @@ def register_stream(
 ) -> None:
     """Make `stream_id` the pipeline's current stream: from now on no other may commit.
 
-    What stopped batches of other streams is forgotten.
+    What stopped batches of other streams is forgotten. Raises Fenced where another run has the lease by now.
     """
     STATEMENTS.execute(
         cursor,
         "register_stream",
-        pipeline=pipeline,
+        pipeline=lease.pipeline,
+        run=lease.run_id,
         stream=stream_id,
         checkpoint=checkpoint,
         first_batch=first_batch,
         state=list(state),
     )
-    forget_stops(cursor, pipeline)
+    if cursor.rowcount != 1:
+        raise Fenced.of(lease.pipeline)
+    forget_stops(cursor, lease.pipeline)
 
 
 def unknown_streams(cursor: Cursor, streams: Sequence[str]) -> list[str]:

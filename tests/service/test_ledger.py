@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -217,10 +218,41 @@ def test_only_the_current_stream_commits(
 ) -> None:
     other = "00000000-0000-4000-8000-000000000000"
     with transaction(dsn) as cursor:
-        streams.register_stream(cursor, "events", other, checkpoint="another", first_batch=0)
+        streams.register_stream(cursor, run.lease, other, checkpoint="another", first_batch=0)
     with pytest.raises(Fenced):
         deliver(run, of(made[0]))
     assert_nothing_visible(run)
+
+
+def test_a_run_that_was_robbed_makes_no_stream_the_current_one(run: DeliveryContext, dsn: str) -> None:
+    """The seed of a recover takes a while, in which another run may take the lease and begin."""
+    other = str(uuid.uuid4())
+    robber = rob(run)
+    with pytest.raises(Fenced), transaction(dsn) as cursor:
+        streams.register_stream(cursor, run.lease, other, checkpoint="another", first_batch=0)
+    assert oracle.ask(dsn, "SELECT current_stream::text FROM sluice.pipeline") == [(robber.stream_id,)]
+    assert oracle.ask(dsn, "SELECT FROM sluice.stream WHERE stream_id = %s", (other,)) == []
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "UPDATE sluice.attempt SET closed_at = now(), outcome = 'fenced'",
+        "DELETE FROM sluice.attempt",
+        """WITH other AS (
+            INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (gen_random_uuid(), 'events', 'h') RETURNING run_id
+        ) UPDATE sluice.attempt SET lease_token = other.run_id FROM other""",
+    ],
+    ids=["closed", "lost by PostgreSQL", "another's by now"],
+)
+def test_only_an_open_attempt_of_its_own_run_commits(
+    run: DeliveryContext, made: list[oracle.MadeBatch], lost: str
+) -> None:
+    with pytest.raises(Fenced):
+        deliver(at(run, Step.POINTER_DRAFTED, lambda: oracle.ask(run.sinks.dsn, lost)), of(made[0]))
+    assert_nothing_visible(run)
+    deliver(run, of(made[0]))
+    assert_delivered(run, made[:1])
 
 
 def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: DeliveryContext, dsn: str) -> None:
@@ -232,7 +264,7 @@ def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: DeliveryC
         assert streams.unknown_streams(cursor, [other]) == []
         before = streams.current_stream(cursor, "events")
         assert before is not None and before.stream_id == run.stream_id
-        streams.register_stream(cursor, "events", other, **begins)
+        streams.register_stream(cursor, run.lease, other, **begins)
         now = streams.current_stream(cursor, "events")
     assert now is not None
     assert (now.stream_id, now.first_batch, now.state) == (other, 7, ["keys"])
