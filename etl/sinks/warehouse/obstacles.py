@@ -115,15 +115,15 @@ def _is_of_table(error: psycopg2.Error) -> bool:
 
 
 def _told(error: psycopg2.Error) -> str:
-    """Say what PostgreSQL says: the values of a row that breaks a constraint are left out, since they may be anything."""
+    """Say what PostgreSQL says, without the values of a row that breaks a constraint: they may be anything."""
     diag = error.diag
-    shown = not (error.pgcode in _WITH_ROW and diag.constraint_name)
+    of_row = error.pgcode == errorcodes.NOT_NULL_VIOLATION or (
+        error.pgcode == errorcodes.CHECK_VIOLATION
+        and diag.constraint_name  # else: the key of a missing partition
+    )
     context = (diag.context or "").splitlines()[:1]
-    parts = [diag.message_primary, diag.message_detail if shown else None, *context]
+    parts = [diag.message_primary, None if of_row else diag.message_detail, *context]
     return "; ".join(" ".join(part.split()).rstrip(".") for part in parts if part) or str(error).strip()
-
-
-_WITH_ROW = (errorcodes.CHECK_VIOLATION, errorcodes.NOT_NULL_VIOLATION)
 
 
 def _way_out(error: psycopg2.Error, table: str) -> str:
