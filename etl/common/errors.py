@@ -30,7 +30,7 @@ class SetupError(SluiceError):
 
 
 class TableRefused(SluiceError):
-    """The user's table can't take this pipeline's rows safely; nothing was written (exit 2)."""
+    """The user's table can't take this pipeline's rows safely; nothing was delivered (exit 2)."""
 
     exit_code = 2
 

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from etl.common.errors import Busy, ServiceAway, SluiceError
+from etl.common.errors import Busy, ServiceAway, SluiceError, TableRefused
 
 _LOCKED = r"\bpsycopg2\.errors\.LockNotAvailable[:)] *(.+)"
+_TOO_LARGE = r"\bpsycopg2\.errors\.ProgramLimitExceeded[:)] *(.+)"
 _PSYCOPG2 = (
     "OperationalError",
     r"errors\.AdminShutdown",
@@ -48,7 +49,7 @@ SIGNS: Mapping[str, tuple[str, ...]] = {
 
 
 def service_error(error: BaseException) -> SluiceError | None:
-    """Return what `error` tells of a service, as ServiceAway or Busy; None where it tells of none."""
+    """Return what `error` tells of a service, as ServiceAway, Busy or TableRefused; None where it tells of none."""
     kind = type(error)
     text = f"{kind.__module__}.{kind.__qualname__}: {error}\n{getattr(error, 'java_exception', None) or ''}"
     text = text.replace("builtins.", "", 1)
@@ -57,6 +58,12 @@ def service_error(error: BaseException) -> SluiceError | None:
         return Busy(
             f"Another session's lock was held for longer than lock_timeout: {found[1].strip()}",
             remedy=f"find its holder in pg_locks and pg_stat_activity; {again}",
+        )
+    if found := re.search(_TOO_LARGE, text):
+        return TableRefused(
+            f"PostgreSQL can't hold a row that was to be delivered: {found[1].strip()}",
+            remedy="deliver less in a row (fewer columns, or columns apart in a table of another pipeline), or let a rule of"
+            " the suite hold such rows; then run the same command again",
         )
     for service, signs in SIGNS.items():
         if found := next(filter(None, (re.search(sign, text) for sign in signs)), None):
@@ -69,7 +76,7 @@ def service_error(error: BaseException) -> SluiceError | None:
 
 @contextmanager
 def raising_service_errors() -> Iterator[None]:
-    """Raise an error within that tells of an outage as ServiceAway or Busy; any other goes on as it is."""
+    """Raise an error within that tells of a service as what it is; any other goes on as it is."""
     try:
         yield
     except SluiceError:

@@ -62,6 +62,11 @@ class Commit:
     entry: Entry
     restore: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
 
+    @property
+    def winners(self) -> list[int]:
+        """Return the tasks whose rows count."""
+        return [report.task for report in self.staged.all]
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommitBase:
@@ -219,13 +224,14 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
-    sinks.warehouse.evolve(cursor)
-    if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
-        raise _BaseMoved
-    kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
-    if it.restore:
-        it.restore.restore(cursor)
-    _merge(cursor, it)
+    with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)):
+        if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
+            raise _BaseMoved
+        kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
+        if it.restore:
+            it.restore.restore(cursor)
+        _merge(cursor, it)
+    _hold(cursor, it)
     kind.keep_releases(cursor, entry)
     insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
@@ -248,21 +254,23 @@ def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> N
 
 
 def _merge(cursor: Cursor, it: Commit) -> None:
-    entry, winners = it.entry, [report.task for report in it.staged.all]
     it.context.sinks.warehouse.merge(
         cursor,
         it.task.tables,
-        winners,
-        expected=entry.delivered,
+        it.winners,
+        expected=it.entry.delivered,
         identity=it.task.identity,
     )
     reached(Step.ROWS_MERGED)
+
+
+def _hold(cursor: Cursor, it: Commit) -> None:
     merge_quarantine(
         cursor,
         it.task.tables,
-        winners,
-        expected=entry.quarantined,
-        pipeline=entry.pipeline,
+        it.winners,
+        expected=it.entry.quarantined,
+        pipeline=it.entry.pipeline,
         identity=it.task.identity,
     )
     reached(Step.QUARANTINE_MERGED)

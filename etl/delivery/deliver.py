@@ -72,6 +72,8 @@ def deliver_correction(context: DeliveryContext, batch: Batch) -> Receipt:
     started = time.monotonic()
     with transaction(context.sinks.dsn) as cursor:
         context.correction.require_in_force(cursor, context.lease.pipeline)
+        if context.correction.supersedes:
+            context.sinks.warehouse.require_removable(cursor)
     return _attempts(context, batch, Ruling.of(context.rules, None), started)
 
 

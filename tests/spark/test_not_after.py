@@ -55,12 +55,12 @@ def test_a_record_of_the_future_moves_no_watermark(home: Home, late: str | None)
 def test_state_that_is_made_anew_judges_by_the_clock_of_each_batch(home: Home) -> None:
     """What was of the future then stays held, though its time has come since."""
     declare(home, not_after={"at": HOUR}, sink="Append()")
-    soon = dt.datetime.now(dt.UTC) + HOUR + dt.timedelta(seconds=120)
     land_all(home, IN_TIME[:3])
-    home.write(
-        f"{NAME}/002b.jsonl", json.dumps({"phone": "+459", "at": soon.isoformat(), "action": "call"}) + "\n"
-    )
     stream = home.run(NAME).stream
+    soon = dt.datetime.now(dt.UTC) + HOUR + dt.timedelta(seconds=90)
+    record = {"phone": "+459", "at": soon.isoformat(), "action": "call"}
+    home.write(f"{NAME}/002b.jsonl", json.dumps(record) + "\n")
+    home.run(NAME)
     assert home.ask("SELECT reasons FROM sluice.quarantine") == [(["future"],)]
     shutil.rmtree(home.checkpoint(stream, NAME))
     until(lambda: dt.datetime.now(dt.UTC) > soon - HOUR, "the record's time", patience=240)

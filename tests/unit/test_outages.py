@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from etl.common.errors import Busy, ServiceAway
+from etl.common.errors import Busy, ServiceAway, TableRefused
 from etl.common.outages import SIGNS, service_error
+from etl.common.outcome import in_short
 
 # As they are printed at the end of a worker's traceback, which is all that the driver has of them.
 TOLD = {
@@ -70,3 +71,18 @@ def test_a_lock_of_another_session_is_no_outage() -> None:
         RuntimeError("psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout")
     )
     assert isinstance(told, Busy)
+
+
+def test_a_row_that_postgres_can_not_hold_is_told_without_where_it_was_copied_to() -> None:
+    worker = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  in a worker\n"
+        "psycopg2.errors.ProgramLimitExceeded: row is too big: size 8808, maximum size 8160\n"
+        "CONTEXT:  COPY d68_1a2b3c4d, line 3\n"
+    )
+    told = service_error(RuntimeError(worker))
+    assert isinstance(told, TableRefused)
+    assert told.exit_code == 2
+    assert told.seen.endswith(": row is too big: size 8808, maximum size 8160")
+    assert in_short(RuntimeError(worker)).endswith(
+        "ProgramLimitExceeded: row is too big: size 8808, maximum size 8160"
+    )
