@@ -160,6 +160,8 @@ def replays_dag(pipeline: Pipeline) -> DAG:
 def _task(pipeline: Pipeline, form: Mapping[str, Param], **more: Any) -> None:
     """Make the only task of a DAG, which takes its one slot; the form's fields are the operator's."""
     fields: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in form}
+    # Of a `conf` past the form: the command refuses it, rather than that the run does something else.
+    fields.setdefault("release", "{{ params.get('release') or '' }}")
     SluiceRunOperator(
         task_id="run",
         pipeline=pipeline.name,

@@ -128,10 +128,10 @@ class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
     A backfill, the clear of a run that had succeeded, and deliveries or an interval named in the form are
-    replays. The form may tell them what becomes of released rows and of changed or unreadable inputs. Rows
-    named in the form are released from quarantine (etl/airflow/command/request.py). A backfill brings a form
-    of its own, a clear none: it has the one of the run. With `beside` the operator does replays and releases
-    alone, and fails where none is asked for. The form's fields (etl/airflow/run_form.py) are its keywords, too.
+    replays. The form may tell them what becomes of released rows and of changed or unreadable inputs. A backfill
+    brings a form of its own, a clear none: it has the one of the run. With `beside` the operator does replays and
+    releases alone, and fails where none is asked for; without it, it releases no rows, for that takes a right of
+    its own (etl/airflow/command/request.py). The form's fields (etl/airflow/run_form.py) are its keywords, too.
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last

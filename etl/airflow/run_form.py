@@ -109,6 +109,7 @@ class RunForm:
     release: str | None = _text(
         "Release held rows",
         "Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
+        replays_alone=True,  # the right to trigger that DAG is the right to release
         pattern=r"^[0-9]+(,[0-9]+)*$",
     )
     why: str | None = _text("Why", "Kept with each row that is released, or with the replay.", maxLength=2000)

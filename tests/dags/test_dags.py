@@ -231,8 +231,9 @@ def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
     assert {name: schema["pattern"] for name, schema in schemas.items()} == {
         "driver_memory": "^[1-9][0-9]*[mg]$",
         "deliveries": "^[0-9]+([.][.][0-9]+)?(,[0-9]+([.][.][0-9]+)?)*$",
-        "release": "^[0-9]+(,[0-9]+)*$",
     }
+    beside = dict(bag["dags"]["flights_replays"]["params"])
+    assert beside["release"]["schema"]["__var"]["pattern"] == "^[0-9]+(,[0-9]+)*$", "of that DAG's form alone"
 
 
 FILLED_IN = """
@@ -271,6 +272,10 @@ def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: P
     asks = [("flights", None), ("flights", given), ("flights_replays", None), ("flights_replays", march)]
     found = asked(FILLED_IN, str(ROOT / "dags"), json.dumps(asks), home=tmp_path)
     assert found == [NOTHING, NOTHING | given, NOTHING, NOTHING | march]
+    rows: dict[str, object] = {"release": "17,18", "why": "a refund"}
+    both = json.dumps([("flights_replays", rows), ("flights", rows)])
+    found = asked(FILLED_IN, str(ROOT / "dags"), both, home=tmp_path)
+    assert found == [NOTHING | rows] * 2, "the other past its form, for the command to refuse"
 
 
 ONE_MORE_FIELD = """
