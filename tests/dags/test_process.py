@@ -161,11 +161,11 @@ def test_what_a_pipelines_file_prints_is_no_part_of_its_summary(declared: Path) 
 
 
 def test_an_end_without_a_summary_is_told_and_not_tried_again(declared: Path) -> None:
-    from etl.airflow.operator import RETRIES, kept_up
+    from etl.airflow.retries import Retries, kept_up
 
     declared.write_text(DECLARATION.format(first='os.write(1, b"so long")\nos._exit(0)'))
     error, pushed = executed()
     assert "`sluice run events --json` ended with exit code 0 and without its summary" in str(error)
     assert pushed == {}
-    for policy in (RETRIES, kept_up(timedelta(seconds=1))):
+    for policy in (Retries(retries=3, retry_delay=timedelta(seconds=1)), kept_up(timedelta(seconds=1))):
         assert policy.evaluate(error, 1, 3).action.value == "fail"
