@@ -104,12 +104,12 @@ class SluiceRunOperator(BaseOperator):
         _require_a_try(self, context)
         form = self.form
         task_try = task_try_of(context, form, beside=self.beside)
-        arguments = ["run", self.pipeline, "--json", "--airflow", task_try.json()]
+        arguments = ["run", self.pipeline, "--json", "--airflow"]
         if self.follow:
             arguments.append("--follow")
         if form.driver_memory:
             arguments += ["--conf", f"spark.driver.memory={form.driver_memory}"]
-        self._command = Command(arguments=arguments, own_group=True)
+        self._command = Command(arguments=arguments, given=task_try.json(), own_group=True)
         began = time.monotonic()
         done = self._command.run(self.log.info)
         up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)

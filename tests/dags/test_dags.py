@@ -387,6 +387,17 @@ def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
         SluiceRunOperator(task_id="run", pipeline="orders", no_such_field="x")
 
 
+def test_each_field_of_the_forms_has_a_bound(bag: Any) -> None:
+    from etl.airflow.pages.choices import MOST
+    from etl.airflow.run_form import LONGEST_LIST
+
+    for dag in ("flights", "flights_replays"):
+        schemas = {name: param["schema"]["__var"] for name, param in bag["dags"][dag]["params"]}
+        texts = {name for name, schema in schemas.items() if schema["type"] != "boolean"} - {"releases"}
+        assert all(1 < schemas[name]["maxLength"] <= 20_000 for name in texts), texts
+    assert len(",".join(["9" * 18] * MOST)) <= LONGEST_LIST, "as many rows as a page releases at once"
+
+
 def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> None:
     from etl.airflow.command import request
 

@@ -125,8 +125,8 @@ def declared(
     return tmp_path / "pipelines" / "events.py"
 
 
-def executed() -> tuple[Any, dict[str, Any]]:
-    """Execute the operator; return what it returns or raises, and the XComs that it pushed."""
+def executed(**form: str) -> tuple[Any, dict[str, Any]]:
+    """Execute the operator with what its form says; return what it returns or raises, and the XComs that it pushed."""
     from etl.airflow.operator import SluiceRunOperator
 
     pushed: dict[str, Any] = {}
@@ -144,7 +144,7 @@ def executed() -> tuple[Any, dict[str, Any]]:
         clear_number=0,
         triggering_user_name=None,
     )
-    operator: Any = SluiceRunOperator(task_id="run", pipeline="events")
+    operator: Any = SluiceRunOperator(task_id="run", pipeline="events", **form)
     try:
         return operator.execute({"ti": ti, "dag_run": dag_run}), pushed
     except Exception as error:  # noqa: BLE001 - is what the test looks at
@@ -169,3 +169,19 @@ def test_an_end_without_a_summary_is_told_and_not_tried_again(declared: Path) ->
     assert pushed == {}
     for policy in (Retries(retries=3, retry_delay=timedelta(seconds=1)), kept_up(timedelta(seconds=1))):
         assert policy.evaluate(error, 1, 3).action.value == "fail"
+
+
+def test_what_a_form_says_reaches_the_command_at_any_length_and_is_on_no_command_line(declared: Path) -> None:
+    """The kernel takes 128 KiB in one argument, and shows all of them to everybody."""
+    line = declared.parent / "line"
+    declared.write_text(
+        DECLARATION.format(
+            first=f'open({str(line)!r}, "wb").write(open("/proc/self/cmdline", "rb").read())\n'
+            f"assert not open(0, closefd=False).read()  # nothing is left"
+        )
+    )
+    error, _ = executed(release=",".join(map(str, range(50_000))), why="of a customer")
+    assert type(error).__name__ == "NeedsPerson"
+    assert "releases no rows" in str(error)
+    words = line.read_bytes().split(b"\0")
+    assert words[-5:] == [b"run", b"events", b"--json", b"--airflow", b""]

@@ -388,11 +388,11 @@ def test_another_try_of_an_airflow_run_releases_what_the_first_did_not_come_to(h
         release(home.place, home.pipeline(), rows, {}, who="ada", why="asked", spark=home.spark, began=became)
     numbers = ",".join(map(str, ids(home, status=None, reason=NEGATIVE)))
     second = replace(first, try_number=2, release=numbers, who="ada", why="asked")
-    done = home.sluice("run", "orders", "--json", "--airflow", second.json())
+    done = home.sluice("run", "orders", "--json", "--airflow", given=second.json())
     assert done.returncode == 0, done.stderr
     assert home.ask(COUNT) == [(20,)]
     query = "SELECT DISTINCT status, decided_by, why FROM sluice.quarantine WHERE %s = ANY(reasons)"
     assert home.ask(query, NEGATIVE) == [("released", "ada", "asked")]
     assert_clean(home)
-    other = home.sluice("run", "orders", "--airflow", replace(second, dag_run_id="another").json())
+    other = home.sluice("run", "orders", "--airflow", given=replace(second, dag_run_id="another").json())
     assert (other.returncode, "no longer held" in other.stderr) == (4, True)
