@@ -13,6 +13,7 @@ from airflow.sdk import Asset, BaseOperator
 
 from etl.airflow.alerts import DRIFTED, DROPPED, QUARANTINE, WAITING, notifiers
 from etl.airflow.links import QualityLink
+from etl.airflow.log_lines import harmless
 from etl.airflow.process import Command, Finished
 from etl.airflow.retries import (
     FAILURES,
@@ -111,7 +112,7 @@ class SluiceRunOperator(BaseOperator):
             arguments += ["--conf", f"spark.driver.memory={form.driver_memory}"]
         self._command = Command(arguments=arguments, given=task_try.json(), own_group=True)
         began = time.monotonic()
-        done = self._command.run(self.log.info)
+        done = self._command.run(self.log.log)
         up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
         summary = Summary.from_json(done.result)
         said = summary.json() if summary else {}
@@ -211,9 +212,9 @@ class SluiceTaskOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         _require_a_try(self, context)
         self._command = Command(arguments=self.words)
-        done = self._command.run(self.log.info)
+        done = self._command.run(self.log.log)
         for line in done.printed.splitlines():
-            self.log.info(line)
+            self.log.info(harmless(line))
         if done.exit_code == 1 and done.printed and self.words[0] == "audit":
             raise DifferencesFound(f"the audit of {self.words[1]} found differences")
         if done.exit_code:

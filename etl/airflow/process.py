@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import psutil
 
+from etl.airflow.log_lines import WANTED, harmless, read
 from etl.services.process import have_ended
 
 GRACE_SECONDS = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task itself after 5
@@ -47,8 +48,8 @@ class Command:
     own_group: bool = False
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
 
-    def run(self, log: Callable[[str], None]) -> Finished:
-        """Start the command, pass each line of its log to `log`, and return how it ended."""
+    def run(self, log: Callable[[int, str], None]) -> Finished:
+        """Start the command, pass each line of its log to `log` with its level, and return how it ended."""
         with tempfile.TemporaryFile("w+") as result, _standard_input(self.given) as given:
             environment = {**os.environ, **self.environment}
             self._process = _start(self.arguments, environment, given, result, self.own_group)
@@ -106,7 +107,7 @@ def _start(
 
     return subprocess.Popen(
         [sys.executable, "-m", "etl.cli", *arguments],
-        env={**environment, "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable},
+        env={**environment, WANTED: "1", "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable},
         stdin=given,
         stdout=result,
         stderr=subprocess.PIPE,
@@ -117,12 +118,16 @@ def _start(
     )
 
 
-def _follow(process: subprocess.Popen[str], log: Callable[[str], None], most: int = 20) -> tuple[str, ...]:
+def _follow(
+    process: subprocess.Popen[str], log: Callable[[int, str], None], most: int = 20
+) -> tuple[str, ...]:
     assert process.stderr is not None
     said: list[str] = []
-    for line in process.stderr:
-        log(line.rstrip())
-        said = [*said[1 - most :], line.rstrip()]
+    for written in process.stderr:
+        level, text = read(written.rstrip())
+        line = harmless(text)
+        log(level, line)
+        said = [*said[1 - most :], line]
     return tuple(said)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ import psutil
 import psycopg2
 import pytest
 
+from etl.airflow.operator import failure
+from etl.airflow.process import Command
 from etl.common.database import MIGRATION_LOCK
 from etl.common.settings import Settings
 from etl.services import Services
@@ -32,7 +35,7 @@ from etl.airflow.process import Command
 
 command = Command(arguments=["status"], environment=json.loads(sys.argv[1]), own_group=sys.argv[2] == "apart")
 signal.signal(signal.SIGTERM, lambda *_: command.kill())
-print("exit code", command.run(lambda line: None).exit_code, flush=True)
+print("exit code", command.run(lambda level, line: None).exit_code, flush=True)
 """
 
 
@@ -185,3 +188,26 @@ def test_what_a_form_says_reaches_the_command_at_any_length_and_is_on_no_command
     assert "releases no rows" in str(error)
     words = line.read_bytes().split(b"\0")
     assert words[-5:] == [b"run", b"events", b"--json", b"--airflow", b""]
+
+
+def test_a_commands_log_keeps_its_levels_and_commands_no_terminal_and_tells_no_secret(declared: Path) -> None:
+    said = [
+        'logging.getLogger("sluice").warning("a file\\x1b]0;owned\\x07, 100% of it\\nin two lines")',
+        'logging.getLogger("sluice").info("at postgresql://ada:hunter2@db/x")',
+        'os.write(2, b"a banner\\x1b[31m\\n")',
+    ]
+    declared.write_text(
+        DECLARATION.format(first="\n".join(["import logging", *said])).replace("bigint", "big")
+    )
+    lines: list[tuple[int, str]] = []
+    done = Command(arguments=["run", "events", "--json"]).run(lambda level, line: lines.append((level, line)))
+    assert done.exit_code == 2
+    assert lines[:4] == [
+        (logging.WARNING, r"a file\x1b]0;owned\x07, 100% of it"),
+        (logging.WARNING, "in two lines"),
+        (logging.INFO, "at postgresql://***@db/x"),
+        (logging.INFO, r"a banner\x1b[31m"),
+    ]
+    errors = [line for level, line in lines[4:] if level == logging.ERROR]
+    assert errors[0].startswith("sluice: ")
+    assert str(failure(done)).startswith(f"exit code 2. {errors[0]}")
