@@ -81,6 +81,11 @@ def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
     return how, "goes on from the ledger" if replayable else "begins a stream of its own"
 
 
+def _standard_input() -> str:
+    with open(0, encoding="utf-8", closefd=False) as given:
+        return given.read()
+
+
 def run(
     name: PipelineName,
     as_json: AsJson = False,
@@ -100,8 +105,11 @@ def run(
         typer.Option(help="With --follow: how often to look for more, such as 10s; default: as declared."),
     ] = None,
     airflow: Annotated[
-        str | None, typer.Option(hidden=True, help="The Airflow try that asks, as JSON.")
-    ] = None,
+        bool,
+        typer.Option(
+            "--airflow", hidden=True, help="The Airflow try that asks is on standard input, as JSON."
+        ),
+    ] = False,
 ) -> None:
     """Deliver all that has landed, batch by batch, and stop; Ctrl-C or SIGTERM ends it after the batch in flight."""
     from etl.airflow.command.request import run_requested
@@ -113,7 +121,7 @@ def run(
 
     if every and not follow:
         raise SetupError("--every needs --follow", remedy="`sluice run --help`")
-    task_try = TaskTry.parse(airflow) if airflow else None
+    task_try = TaskTry.parse(_standard_input()) if airflow else None  # before a pipeline's file could read it
     workspace = open_workspace(with_spark_conf(load_settings(), conf or []))
     pipeline = load(name, workspace.settings)
     follow = follow or (pipeline.follow and not pipeline.replayable)

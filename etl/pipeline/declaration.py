@@ -311,7 +311,7 @@ class Pipeline:
     unknown: Unknown = "report"
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
-    retries: int = 3  # of a run that failed by an outage or a crash; unless `follow` keeps it up
+    retries: int = 3  # of a run that crashed: an outage is waited for; unless `follow` keeps it up
     retry_delay: dt.timedelta = dt.timedelta(minutes=1)  # before the first; then twice as long each time
     owner: str = "sluice"  # who is asked about it, as Airflow shows
     tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"

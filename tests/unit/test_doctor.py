@@ -7,7 +7,7 @@ import pytest
 
 from etl.common.errors import ServiceAway
 from etl.common.settings import Settings
-from etl.operations.control.doctor import kafka, remote_warnings
+from etl.operations.control.doctor import kafka, open_to_others, remote_warnings
 
 
 def warned(**settings: object) -> list[str]:
@@ -24,6 +24,19 @@ def test_what_only_this_machine_has_is_warned_of(tmp_path: Path) -> None:
     }
     assert warned(home=tmp_path, **elsewhere) == []
     assert warned(home=tmp_path, **elsewhere | {"landing": str(tmp_path)}) == ["landing"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"), [(0o700, False), (0o710, False), (0o755, True), (0o750, True), (0o701, True)]
+)
+def test_a_home_that_others_can_enter_or_list_is_warned_of(tmp_path: Path, mode: int, told: bool) -> None:
+    home = tmp_path / "home"
+    assert list(open_to_others(home)) == [], "there is none yet"
+    home.mkdir()
+    home.chmod(mode)
+    lines = [finding.line() for finding in open_to_others(home)]
+    assert len(lines) == told
+    assert all(f"(mode {mode:04o}): `chmod 0700 {home}`" in line for line in lines)
 
 
 def test_a_warning_says_who_would_not_reach_it_and_what_to_set(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
@@ -53,6 +54,7 @@ def _examine() -> Iterator[Finding]:
     yield _check("settings", lambda: _read(settings))
     if not settings:
         return
+    yield from open_to_others(settings[0].home)
     yield from remote_warnings(settings[0])
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
     workspaces: list[Workspace] = []
@@ -64,6 +66,18 @@ def _examine() -> Iterator[Finding]:
     if brokers := settings[0].kafka:
         yield _check("Kafka", lambda: kafka(brokers))
     yield _check("memory", lambda: f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB")
+
+
+def open_to_others(home: Path) -> Iterator[Finding]:
+    """Yield a warning where others may enter the home: its landing, checkpoints and logs are for them to read.
+
+    A group that may pass through and read nothing is that of the embedded PostgreSQL's system user.
+    """
+    if home.is_dir() and (mode := home.stat().st_mode & 0o777) & 0o067:
+        seen = f"{home} is open to other users of this machine (mode {mode:04o}): `chmod 0700 {home}`"
+        if os.geteuid() == 0 and (home / "postgres").is_dir() and not (home / "postgres").is_symlink():
+            seen = seen.replace("chmod 0700", f"chgrp {(home / 'postgres').group()} {home} && chmod 0710")
+        yield Finding(what="home", good=True, seen=seen, doubt=True)
 
 
 def remote_warnings(settings: Settings) -> Iterator[Finding]:
