@@ -173,32 +173,23 @@ def _transact(it: Commit, drafts: Drafts) -> None:
             remedy=f"find its holder in pg_locks and pg_stat_activity; then {it.context.retry}",
         ) from error
     except psycopg2.errors.QueryCanceled as error:
-        raise _too_long(
-            it, f"a statement of its commit, each of which may take {TIMEOUTS['statement_timeout']}", error
+        said = str(error).strip().splitlines()[0]
+        name = it.entry.pipeline
+        raise CommitTooLong(
+            f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended a statement of its commit,"
+            f" each of which may take {TIMEOUTS['statement_timeout']} ({said})",
+            remedy=f"if somebody cancelled it, {it.context.retry}; if the batch is too large for that,"
+            f" {it.context.kind.smaller(name)}",
         ) from error
     except psycopg2.Error as error:
         if not is_lost(error):
             raise
-        if _was_committed(it, error):
-            return
-        if isinstance(error, psycopg2.errors.TransactionTimeout):
-            raise _too_long(
-                it, f"its commit, which may take {TIMEOUTS['transaction_timeout']}", error
+        if not _was_committed(it, error):
+            raise ServiceAway(
+                f"The connection to PostgreSQL broke during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
+                " the ledger shows that it was not committed",
+                remedy=it.context.retry,
             ) from error
-        raise ServiceAway(
-            f"The connection to PostgreSQL broke during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
-            " the ledger shows that it was not committed",
-            remedy=it.context.retry,
-        ) from error
-
-
-def _too_long(it: Commit, ended: str, error: psycopg2.Error) -> CommitTooLong:
-    said, name = str(error).strip().splitlines()[0], it.entry.pipeline
-    return CommitTooLong(
-        f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended {ended} ({said})",
-        remedy=f"if somebody cancelled it, {it.context.retry}; if the batch is too large for that,"
-        f" {it.context.kind.smaller(name)}",
-    )
 
 
 def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:

@@ -1,7 +1,3 @@
--- name: one_snapshot
--- Everything that follows in the transaction is read as of one moment, however long it takes.
-SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
-
 -- name: wait_for_locks
 -- How long what follows in the transaction waits for a lock.
 SELECT set_config('lock_timeout', %(patience)s, true)

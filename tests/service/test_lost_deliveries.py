@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -319,14 +320,16 @@ def test_nobody_waits_while_the_lake_is_asked_which_numbers_are_free(
     backup.take()
     lost = [events.deliver(rows(start)).delivery_id for start in (10, 20)]
     backup.restore()
-    seen: list[tuple[int, int]] = []
+    seen, one_at_a_time = list[tuple[int, int]](), threading.Lock()
     idle = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %%'"
     )
 
     def listed(table: LakeTable) -> list[Named]:
-        [(waiting,)] = events.execute(idle)
-        seen.append((waiting, len(events.execute("SELECT FROM sluice.number_server FOR UPDATE NOWAIT"))))
+        with one_at_a_time:
+            [(waiting,)] = events.execute(idle)
+            free = events.execute("SELECT one FROM sluice.number_server FOR UPDATE NOWAIT")
+        seen.append((waiting, len(free)))
         return manifests(table)
 
     monkeypatch.setattr(numbers, "manifests", listed)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import kept_connections, transaction
+from etl.common.errors import NeedsPerson
 from etl.delivery.batch import Receipt
 from etl.ledger import deliveries
 from etl.ledger.leases import Lease
@@ -26,6 +27,7 @@ from etl.runs.recovery.lost_deliveries import how_to_redo, is_missed, lost_deliv
 from etl.runs.recovery.stranded import refuse_stranded
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
+from etl.sinks.lake.marker import Newest
 from etl.sources.cutoff import in_stream
 
 if TYPE_CHECKING:
@@ -85,7 +87,13 @@ def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, pro
     )
     corrections = [one for one in on_lake.lost if not one.of_the_stream]
     gone = [*on_lake.unrestorable, *corrections]
-    refuse_stranded(dsn, pipeline, gone, workspace.settings.landing, stream.way_back)
+    try:
+        refuse_stranded(dsn, pipeline, gone, workspace.settings.landing, stream.way_back)
+    except NeedsPerson:
+        if lost := [one for one in gone if one.committed and not one.known]:
+            told = Newest(delivery_id=lost[-1].delivery_id, run_id=lost[-1].entry.run_id)
+            marker.keep_telling(dsn, table, pipeline.name, told)
+        raise
     know_streams(dsn, stream.checkpoints)
     marker.settle(dsn, table, pipeline.name)
     mended = Recovered(pipeline=pipeline.name, problem=problem, restored=receipts)

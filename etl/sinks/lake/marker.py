@@ -148,6 +148,16 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     return None
 
 
+def keep_telling(dsn: str, table: LakeTable, pipeline: str, lost: Newest) -> None:
+    """Write a lost delivery to the marker, unless that tells of another one that is lost; or raise.
+
+    Call it where deliveries that came after it were put back, so that nothing else tells of it any more.
+    """
+    marked = read(table)
+    if marked is None or _has(dsn, pipeline, marked):
+        _write(table, lost)
+
+
 def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
     """Write the ledger's newest delivery to the marker, or remove the marker where there is none; or raise.
 
