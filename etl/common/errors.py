@@ -115,6 +115,10 @@ class VerdictUnknown(NeedsPerson):
     """The suite could not be evaluated: that is no verdict, so nothing was delivered."""
 
 
+class TransformFailed(NeedsPerson):
+    """The transform fails on a record, and would at each try; nothing of its batch was delivered."""
+
+
 class Busy(SluiceError):
     """Another run holds the pipeline, or another command the database; nothing was changed (exit 75)."""
 
