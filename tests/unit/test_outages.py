@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from etl.common.errors import Busy, ServiceAway
+from etl.common.errors import Busy, ServiceAway, SetupError
 from etl.common.outages import SIGNS, service_error
 
 # As they are printed at the end of a worker's traceback, which is all that the driver has of them.
@@ -68,3 +70,23 @@ def test_a_lock_of_another_session_is_no_outage() -> None:
         RuntimeError("psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout")
     )
     assert isinstance(told, Busy)
+
+
+def test_a_full_disk_is_tried_again_and_a_refused_path_is_not(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as full, Path("/dev/full").open("wb", 0) as disk:
+        disk.write(b"x")
+    found = service_error(full.value)
+    assert isinstance(found, ServiceAway)
+    assert found.seen.startswith("A disk is full: [Errno 28] No space left on device")
+    told = "Traceback\n  in a worker\njava.io.IOException: No space left on device\n"
+    assert isinstance(service_error(RuntimeError(told)), ServiceAway)
+
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for place in (loop, tmp_path / ("x" * 300), Path("/dev/null/x")):
+        with pytest.raises(OSError, match=r"\[Errno") as wrong:
+            place.open("rb")
+        refusal = service_error(wrong.value)
+        assert isinstance(refusal, SetupError)
+        assert str(place) in refusal.seen
+    assert service_error(FileNotFoundError(2, "No such file")) is None
