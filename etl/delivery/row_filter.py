@@ -22,7 +22,7 @@ from etl.sinks.warehouse.staging import plain_values
 DETAILS_REPORTED = 20  # of a task: what most of its malformed records have in common
 DETAILS_COUNTED = 1_000  # at a time, in the task
 LONGEST_DETAIL = 200  # characters of one
-_TOLD = pa.array([MALFORMED_REASON, FUTURE_REASON])  # of which records files and details are counted
+_TOLD = (MALFORMED_REASON, FUTURE_REASON)  # of which records files and details are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def _hits(rule: StageRule, flag_words: list[pa.Array]) -> pa.Array | None:
 
 def _count_details(batch: pa.RecordBatch, report: TaskReport) -> None:
     """Count the records that are held, but for late ones, by file and detail; where very many differ, forget the rarest."""
-    malformed = batch.select([SOURCE_PATH, DETAIL]).filter(pc.is_in(batch.column(WHY), _TOLD))
+    malformed = batch.select([SOURCE_PATH, DETAIL]).filter(pc.is_in(batch.column(WHY), pa.array(_TOLD)))
     paths, details = (repaired(column).to_pylist() for column in malformed.columns)
     for (path, detail), records in Counter(zip(paths, details, strict=True)).items():
         pair = _file_of(path or ""), visible((detail or "")[:LONGEST_DETAIL])[:LONGEST_DETAIL]

@@ -13,7 +13,7 @@ from etl.common.paths import to_path
 from etl.common.settings import PACKAGE
 from etl.common.wording import first_few, visible
 from etl.pipeline import Pipeline
-from etl.spark.java_errors import Cause, classify, messages, raised
+from etl.spark.java_errors import Cause, classify, is_of_java, messages, raised
 
 LONGEST = 400  # characters of what Spark says
 
@@ -69,7 +69,7 @@ def fault_of(error: BaseException, pipeline: Pipeline, *, known_alone: bool = Fa
             return _of_python(one, python, pipeline)
         if _CLASS.search(one):
             return Fault(said=_in_a_line(_CLASS.sub("", _STATE.sub("", one))), at=_line(one))
-    if known_alone and hasattr(error, "java_exception" if hasattr(error, "java_exception") else "_origin"):
+    if known_alone and is_of_java(error):
         return Fault(said=_in_a_line(_ANY_CLASS.sub("", told[-1].partition("\n")[0])), at=None)
     return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from psycopg2.extras import Json
 
@@ -14,9 +13,6 @@ from etl.common.statements import Statements
 from etl.ledger.pipelines import pipeline_row
 from etl.ledger.stops import forget_stops
 from etl.pipeline.state_fingerprint import COMPUTING, MODE, without_parser
-
-if TYPE_CHECKING:
-    from etl.ledger.leases import Lease
 
 STATEMENTS = Statements(__name__)
 
@@ -57,7 +53,8 @@ class StreamState:
 
 def register_stream(
     cursor: Cursor,
-    lease: Lease,
+    pipeline: str,
+    run_id: str,
     stream_id: str,
     *,
     checkpoint: str | None,
@@ -71,16 +68,16 @@ def register_stream(
     STATEMENTS.execute(
         cursor,
         "register_stream",
-        pipeline=lease.pipeline,
-        run=lease.run_id,
+        pipeline=pipeline,
+        run=run_id,
         stream=stream_id,
         checkpoint=checkpoint,
         first_batch=first_batch,
         state=list(state),
     )
     if cursor.rowcount != 1:
-        raise Fenced.of(lease.pipeline)
-    forget_stops(cursor, lease.pipeline)
+        raise Fenced.of(pipeline)
+    forget_stops(cursor, pipeline)
 
 
 def unknown_streams(cursor: Cursor, streams: Sequence[str]) -> list[str]:

@@ -32,7 +32,6 @@ from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
 from etl.sources.counts import CARRIED_BY_TASKS, LONGEST_CARRIED, MOST_CARRIED, Counted, Drift
-from etl.sources.event_time import ahead
 from etl.sources.evidence import changed
 from etl.sources.parsing import Records, union
 from etl.sources.schemas import field_of
@@ -44,7 +43,7 @@ from etl.spark.hidden import hide, unhide
 from etl.spark.observation import observed
 from etl.spark.session import call_sites, unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
-from etl.spark.watermark import LATE, is_behind, is_late
+from etl.spark.watermark import LATE, ahead, is_behind, is_late
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

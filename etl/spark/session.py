@@ -153,7 +153,7 @@ def start(settings: Settings, services: Services) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = python
     logs = make_folder(make_folder(settings.home) / "logs")
     with home.lean(settings.home) if local else nullcontext():
-        return launched(conf, logs)
+        return launched(conf, logs, settings.spark_conf)
 
 
 @contextmanager

@@ -218,7 +218,9 @@ def test_only_the_current_stream_commits(
 ) -> None:
     other = "00000000-0000-4000-8000-000000000000"
     with transaction(dsn) as cursor:
-        streams.register_stream(cursor, run.lease, other, checkpoint="another", first_batch=0)
+        streams.register_stream(
+            cursor, run.lease.pipeline, run.lease.run_id, other, checkpoint="another", first_batch=0
+        )
     with pytest.raises(Fenced):
         deliver(run, of(made[0]))
     assert_nothing_visible(run)
@@ -229,7 +231,9 @@ def test_a_run_that_was_robbed_makes_no_stream_the_current_one(run: DeliveryCont
     other = str(uuid.uuid4())
     robber = rob(run)
     with pytest.raises(Fenced), transaction(dsn) as cursor:
-        streams.register_stream(cursor, run.lease, other, checkpoint="another", first_batch=0)
+        streams.register_stream(
+            cursor, run.lease.pipeline, run.lease.run_id, other, checkpoint="another", first_batch=0
+        )
     assert oracle.ask(dsn, "SELECT current_stream::text FROM sluice.pipeline") == [(robber.stream_id,)]
     assert oracle.ask(dsn, "SELECT FROM sluice.stream WHERE stream_id = %s", (other,)) == []
 
@@ -263,7 +267,7 @@ def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: DeliveryC
         assert streams.unknown_streams(cursor, [other]) == []
         before = streams.current_stream(cursor, "events")
         assert before is not None and before.stream_id == run.stream_id
-        streams.register_stream(cursor, run.lease, other, **begins)
+        streams.register_stream(cursor, run.lease.pipeline, run.lease.run_id, other, **begins)
         now = streams.current_stream(cursor, "events")
     assert now is not None
     assert (now.stream_id, now.first_batch, now.state) == (other, 7, ["keys"])

@@ -216,7 +216,10 @@ def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering
     tell(events, 1, triggered_at=dt.datetime.now(dt.UTC))
     other = "00000000-0000-0000-0000-000000000001"
     with transaction(events.dsn) as cursor:
-        streams.register_stream(cursor, events.session.lease, other, checkpoint="/none", first_batch=0)
+        lease = events.session.lease
+        streams.register_stream(
+            cursor, lease.pipeline, lease.run_id, other, checkpoint="/none", first_batch=0
+        )
         leases.end_run(cursor, events.session.lease, RunOutcome(outcome="done"))
         leases.give_lease_back(cursor, events.session.lease)
 

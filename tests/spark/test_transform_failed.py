@@ -51,7 +51,7 @@ PYTHON = """def strict(shop):
 PANDAS = """def halved(frames):
         for frame in frames:
             for amount in frame["amount"]:
-                1 / amount
+                1 / int(100 * amount)
             yield frame
     df = df.mapInPandas(halved, df.schema)"""
 FAILING = {
@@ -74,7 +74,7 @@ FAILING = {
         said="[CAST_INVALID_INPUT] The value 'x1' of the type",
     ),
     "a Python function": Failing(code=PYTHON, said="KeyError: 'x1'", line="raise KeyError"),
-    "mapInPandas": Failing(code=PANDAS, said="ZeroDivisionError: division by zero", line="1 / amount"),
+    "mapInPandas": Failing(code=PANDAS, said="ZeroDivisionError: division by zero", line="1 / int"),
 }
 
 

@@ -69,7 +69,9 @@ def start(
     with transaction(dsn) as cursor:
         make_known(cursor, declared)
         lease = leases.take_lease(cursor, declared.name)
-        streams.register_stream(cursor, lease, stream_id, checkpoint="memory", first_batch=first_batch)
+        streams.register_stream(
+            cursor, lease.pipeline, lease.run_id, stream_id, checkpoint="memory", first_batch=first_batch
+        )
     return DeliveryContext(
         sinks=open_sinks(declared, columns, dsn=dsn, lake=lake),
         lease=lease,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from etl.common.errors import Busy, ServiceAway, TableRefused
+from etl.common.errors import Busy, ServiceAway, SetupError, TableRefused
 from etl.common.outages import SIGNS, service_error
 from etl.common.outcome import in_short
 
@@ -86,3 +88,23 @@ def test_a_row_that_postgres_can_not_hold_is_told_without_where_it_was_copied_to
     assert in_short(RuntimeError(worker)).endswith(
         "ProgramLimitExceeded: row is too big: size 8808, maximum size 8160"
     )
+
+
+def test_a_full_disk_is_tried_again_and_a_refused_path_is_not(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as full, Path("/dev/full").open("wb", 0) as disk:
+        disk.write(b"x")
+    found = service_error(full.value)
+    assert isinstance(found, ServiceAway)
+    assert found.seen.startswith("A disk is full: [Errno 28] No space left on device")
+    told = "Traceback\n  in a worker\njava.io.IOException: No space left on device\n"
+    assert isinstance(service_error(RuntimeError(told)), ServiceAway)
+
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for place in (loop, tmp_path / ("x" * 300), Path("/dev/null/x")):
+        with pytest.raises(OSError, match=r"\[Errno") as wrong:
+            place.open("rb")
+        refusal = service_error(wrong.value)
+        assert isinstance(refusal, SetupError)
+        assert str(place) in refusal.seen
+    assert service_error(FileNotFoundError(2, "No such file")) is None

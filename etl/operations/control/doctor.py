@@ -15,8 +15,10 @@ from psycopg2.extensions import parse_dsn
 
 from etl.common.database import connect, lacks_rights, require_version
 from etl.common.errors import ServiceAway, SluiceError
+from etl.common.outages import service_error
 from etl.common.settings import Settings, load_settings
 from etl.common.statements import SQL_FOLDER, Statements
+from etl.operations.control import machine
 from etl.pipeline import load_pipelines, loadable
 from etl.services import java
 
@@ -56,12 +58,20 @@ def _examine() -> Iterator[Finding]:
         return
     yield from open_to_others(settings[0].home)
     yield from remote_warnings(settings[0])
+    yield _check("Spark", machine.spark_environment)
+    yield _check("locale", machine.locale)
+    yield _check("disk", lambda: machine.disks(settings[0]))
+    yield _check("rights", lambda: machine.writable(settings[0]))
+    for seen in machine.open_to_others(settings[0]):
+        yield Finding(what="secrets", good=True, seen=seen, doubt=True)
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
+    yield _check("suites", lambda: machine.suites(settings[0]))
     workspaces: list[Workspace] = []
     yield _check("services", lambda: _up(settings[0], workspaces))
     if not workspaces:
         return
     yield _check("PostgreSQL", lambda: _postgres(workspaces[0]))
+    yield _check("clock", lambda: machine.clock(workspaces[0].services.postgres))
     yield _check("lake", lambda: _lake(workspaces[0]))
     if brokers := settings[0].kafka:
         yield _check("Kafka", lambda: kafka(brokers))
@@ -107,6 +117,8 @@ def _check(what: str, look: Callable[[], str]) -> Finding:
         return Finding(what=what, good=True, seen=look())
     except SluiceError as error:
         return Finding(what=what, good=False, seen=str(error))
+    except OSError as error:
+        return Finding(what=what, good=False, seen=str(service_error(error) or error))
 
 
 def _read(into: list[Settings]) -> str:

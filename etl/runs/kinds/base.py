@@ -139,7 +139,9 @@ class ContinuedStream(PipelineStream[Kind]):
         stream_id, create = str(uuid.uuid4()), self._creator()
         uri = self.checkpoints.of(stream_id).uri
         with transaction(self.dsn) as cursor:
-            streams.register_stream(cursor, lease, stream_id, checkpoint=uri, first_batch=0)
+            streams.register_stream(
+                cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=uri, first_batch=0
+            )
         create(stream_id)
         return stream_id
 

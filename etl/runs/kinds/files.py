@@ -249,7 +249,9 @@ def _seeded(stream: FileStream, lease: Lease) -> Seeded:
     checkpoint = stream.checkpoints.of(stream_id)
     with transaction(stream.dsn) as cursor:
         pipelines.lock(cursor, pipeline.name)
-        streams.register_stream(cursor, lease, stream_id, checkpoint=checkpoint.uri, first_batch=1)
+        streams.register_stream(
+            cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint.uri, first_batch=1
+        )
         seen = deliveries.live_inputs(cursor, pipeline.name)
     history = before_start(pipeline, landing, live={one.path for one in seen})
     behind = [replace(one, uri=uri_at(one.path, landing)) for one in assigned(seen, pipeline, landing)]

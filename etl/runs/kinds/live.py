@@ -56,7 +56,9 @@ class LiveStream(PipelineStream[Checkpoint]):
         know_streams(self.dsn, self.checkpoints)
         checkpoint = self.checkpoints.of(stream_id)
         with transaction(self.dsn) as cursor:
-            streams.register_stream(cursor, lease, stream_id, checkpoint=checkpoint.uri, first_batch=0)
+            streams.register_stream(
+                cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint.uri, first_batch=0
+            )
         checkpoint.create(stream_id)
         return stream_id
 

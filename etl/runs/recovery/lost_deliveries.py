@@ -259,7 +259,8 @@ def restore_delivery(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, los
     with transaction(dsn) as cursor:
         register_stream(
             cursor,
-            lease,
+            lease.pipeline,
+            lease.run_id,
             entry.stream_id,
             checkpoint=context.checkpoint,
             first_batch=context.first_batch,

@@ -157,7 +157,9 @@ def make_current(
             f"Another run delivered into {lease.pipeline} while its state was rebuilt; nothing was changed",
             remedy=f"`sluice recover {lease.pipeline}` again",
         )
-    streams.register_stream(cursor, lease, stream_id, checkpoint=checkpoint, first_batch=first, state=state)
+    streams.register_stream(
+        cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint, first_batch=first, state=state
+    )
 
 
 def in_force(cursor: Cursor, pipeline: Pipeline) -> dict[int, RecordedBatch]:

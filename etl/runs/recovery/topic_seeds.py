@@ -43,7 +43,9 @@ def seeded_topics(
     with transaction(dsn) as cursor:
         pipelines.lock(cursor, checkpoints.pipeline)
         seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
-        streams.register_stream(cursor, lease, stream_id, checkpoint=checkpoint.uri, first_batch=1)
+        streams.register_stream(
+            cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint.uri, first_batch=1
+        )
     checkpoint.seed_at(seeds, stream_id=stream_id)
     return seeded_at(stream_id, seeds, gone)
 
