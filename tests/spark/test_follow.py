@@ -102,7 +102,7 @@ class Landing(Followed):
         connection.cursor().execute(f"LOCK TABLE warehouse.{NAME} IN SHARE MODE")
         query = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND wait_event_type = 'Lock' AND query ~ '(INSERT INTO|DELETE FROM) \"warehouse\"'"
+            " AND wait_event_type = 'Lock' AND query ~ '(LOCK TABLE|INSERT INTO|DELETE FROM) \"warehouse\"'"
         )
         try:
             if land:
