@@ -34,7 +34,7 @@ class TaskTry(RunForm):
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:
             raise SetupError(
-                f"standard input does not hold one try of an Airflow task, as --airflow says: {error}",
+                f"--airflow does not hold one try of an Airflow task: {error}",
                 remedy="leave the option to Sluice's operator",
             ) from error
 

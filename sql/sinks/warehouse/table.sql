@@ -97,3 +97,45 @@ SELECT a.attname, n.nspname, c.collname
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid AND t.typcollation <> a.attcollation
 JOIN pg_collation c ON c.oid = a.attcollation JOIN pg_namespace n ON n.oid = c.collnamespace
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped
+
+-- name: obstacles
+-- What could make a merge fail, or change or lose its rows: triggers, constraints that are not ours, no log.
+SELECT 'trigger ' || tgname AS obstacle FROM pg_trigger
+WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal
+UNION ALL
+SELECT CASE contype WHEN 'c' THEN 'CHECK' WHEN 'f' THEN 'FOREIGN KEY' WHEN 'x' THEN 'EXCLUDE' ELSE 'UNIQUE' END
+       || ' constraint ' || conname
+FROM pg_constraint WHERE conrelid = to_regclass(%(table)s) AND contype IN ('c', 'f', 'u', 'p', 'x')
+UNION ALL
+SELECT 'UNIQUE index ' || i.indexrelid::regclass::text
+FROM pg_index i WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique
+  AND NOT (coalesce(i.indexrelid = to_regclass(%(key_index)s), false) AND %(keys)s = ARRAY(
+      SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = i.indexrelid ORDER BY a.attnum))
+  AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conindid = i.indexrelid)
+UNION ALL
+SELECT 'NOT NULL on column ' || attname FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped AND attnotnull
+  AND attname NOT IN ('_stream_id', '_batch_id', '_delivery_id')
+UNION ALL
+SELECT 'a value of its own for column ' || attname FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped AND (attgenerated <> '' OR attidentity <> '')
+UNION ALL
+SELECT 'a collation to which different texts of key ' || a.attname || ' are the same' FROM pg_attribute a
+JOIN pg_collation c ON c.oid = a.attcollation AND NOT c.collisdeterministic
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY(%(keys)s)
+UNION ALL
+SELECT 'a collation of column ' || a.attname || ' in a schema that this role may not use' FROM pg_attribute a
+JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = to_regclass(%(table)s) AND a.attnum > 0 AND NOT a.attisdropped AND %(keys)s <> ARRAY[]::text[]
+  AND NOT has_schema_privilege(c.collnamespace, 'USAGE')
+UNION ALL
+SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = to_regclass(%(table)s)
+UNION ALL
+SELECT 'row level security' FROM pg_class WHERE oid = to_regclass(%(table)s) AND relrowsecurity
+UNION ALL
+SELECT 'no write-ahead log (' || oid::regclass || ' is UNLOGGED): PostgreSQL empties it when it crashes' FROM pg_class
+WHERE relpersistence = 'u'
+  AND (oid = to_regclass(%(table)s) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s))))
+UNION ALL
+SELECT 'another kind than an ordinary or partitioned table' FROM pg_class
+WHERE oid = to_regclass(%(table)s) AND relkind NOT IN ('r', 'p')
