@@ -26,6 +26,7 @@ from etl.pipeline import Pipeline
 from etl.quality.rules import Rules
 from etl.quality.verdict import Counts, Verdict
 from etl.sources import evidence
+from etl.sources.counts import Counted, Drift
 from etl.sources.cutoff import in_stream
 from etl.sources.landing import refuse_doubled_by_links
 from etl.sources.parsing import union
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from etl.sources.base import Source
-    from etl.sources.counts import Counted
     from etl.spark.checkpoint.reader import Checkpoint, LoggedFile
 
 
@@ -133,7 +133,7 @@ class SparkBatch:
         malformed: list[TaskReport] = []
         counted = (not broken and self._counted(job)) or self.source.count(uris, broken=broken)
         unreadable = {**misfits, **broken}
-        drift = counted.drift + self.source.drift(one for one in uris if one not in broken)
+        drift = Drift.total([counted.drift, self.source.drift(one for one in uris if one not in broken)])
         if unreadable or counted.malformed:
             malformed = collect(self._staging(self._malformed(uris, counted, unreadable), task))
             self._require_all(malformed, counted.malformed, unreadable)

@@ -31,19 +31,22 @@ class Drift:
     unknown: Counter[str] = field(default_factory=Counter)
     missing: Counter[str] = field(default_factory=Counter)
 
-    def __add__(self, other: Drift) -> Drift:
-        """Return both together, the most frequent of them."""
-        return Drift(unknown=_most(self.unknown + other.unknown), missing=_most(self.missing + other.missing))
+    @classmethod
+    def total(cls, drifts: Iterable[Drift]) -> Drift:
+        """Sum up drifts, and keep the most frequent fields."""
+        total = cls()
+        for one in drifts:
+            total.unknown.update(one.unknown)
+            total.missing.update(one.missing)
+        return cls(unknown=_most(total.unknown), missing=_most(total.missing))
 
     @classmethod
     def of_notes(cls, notes: Iterable[str]) -> Drift:
         """Sum up what notes tell that `noted` wrote."""
-        drift = cls()
-        for note in notes:
-            counts = json.loads(note)
-            drift.unknown.update(counts["unknown"])
-            drift.missing.update(counts["missing"])
-        return cls(unknown=_most(drift.unknown), missing=_most(drift.missing))
+        told = map(json.loads, notes)
+        return cls.total(
+            cls(unknown=Counter(one["unknown"]), missing=Counter(one["missing"])) for one in told
+        )
 
     def noted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Write the counts into the DETAIL of the first of these rows that is not malformed, if there is one."""

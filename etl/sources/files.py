@@ -243,7 +243,7 @@ class FileSource(Source):
         return {uri: f"{visible(name)}: {HELD_UNKNOWN}" for uri, name in unknown.items()}
 
     def drift(self, uris: Iterable[str]) -> Drift:
-        return sum((self.drifts[uri] for uri in uris if uri in self.drifts), Drift())
+        return Drift.total(self.drifts[uri] for uri in uris if uri in self.drifts)
 
     def reads_apart(self, uris: Iterable[str]) -> bool:
         return any(self.read_as.get(uri) is not None for uri in uris)
