@@ -9,9 +9,8 @@ DETAIL = "_detail"
 MALFORMED_REASON = "malformed"  # why such a record is held
 SOURCE_PATH = "_source_path"
 ORIGIN = "_file_number"  # the number of the record's file, see `sources.raw.origins`
-HELD_UNKNOWN = (
-    'not in the schema, and unknown is "hold"'  # what is wrong with a record or a file that has more
-)
+# What is wrong with a record, or a file, that has more than the schema where that is held.
+HELD_UNKNOWN = 'not in the schema, and unknown is "hold"'
 UNKNOWN = "_unknown"  # where a pipeline keeps them: the members that its schema does not name, as JSON; else there is none
 RAW = "_raw"
 REASONS = "_reasons"

@@ -69,6 +69,10 @@ class _Footer:
     names: Sequence[str] = ()  # as they are written
     metadata: pq.FileMetaData | None = None
 
+    def lacking(self, declared: Sequence[str]) -> list[str]:
+        """Return the declared columns that a file of columns does not have."""
+        return [name for name in declared if self.columns and name.lower() not in self.columns]
+
     def drift(self, declared: Sequence[str]) -> Drift:
         """Count the records with a value in a column that is not declared, and those without a declared one."""
         metadata = self.metadata
@@ -78,7 +82,7 @@ class _Footer:
         beyond = [name for name in self.names if name.lower() not in known]
         leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)} if beyond else {}
         unknown = {name: metadata.num_rows - _nulls(metadata, leaves.get(name)) for name in beyond}
-        missing = {name: metadata.num_rows for name in declared if name.lower() not in self.columns}
+        missing = dict.fromkeys(self.lacking(declared), metadata.num_rows)
         return Drift(unknown=+Counter(unknown), missing=+Counter(missing))
 
 
@@ -105,11 +109,10 @@ def footers(uris: Sequence[str], schema: StructType) -> Footers:
             found = pool.map(lambda uri: _footer(store, to_path(uri).removeprefix("s3a://")), uris)
         for uri, footer in zip(uris, found, strict=True):
             whys: list[str] = []
-            columns, drifts[uri] = footer.columns, footer.drift(declared)
-            lacking[uri] = [name for name in declared if columns and name.lower() not in columns]
-            if (why := _of_struct(columns, schema, "")) is not None:
+            lacking[uri], drifts[uri] = footer.lacking(declared), footer.drift(declared)
+            if (why := _of_struct(footer.columns, schema, "")) is not None:
                 misfits[uri] = visible(why)
-            elif (read := _readable(columns, schema, whys)) and whys:
+            elif (read := _readable(footer.columns, schema, whys)) and whys:
                 refused[uri], read_as[uri] = visible("; ".join(whys)), read
     return Footers(misfits=misfits, refused=refused, read_as=read_as, lacking=lacking, drifts=drifts)
 
