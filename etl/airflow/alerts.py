@@ -31,6 +31,7 @@ TASK_FAILED = "{{ task.task_id }} failed: " + _WHY
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
 DROPPED = "{pipeline}: of what a run read {left_out}"
 DRIFTED = "{pipeline}: for the first time since the delivery before, {drift}"
+WAITING = "{{ task.pipeline }} still waits, and goes on to for hours: {{ exception }}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
 
 
@@ -41,7 +42,7 @@ class WebhookNotifier(BaseNotifier):
 
     def __init__(self, *, kind: str, pipeline: str, text: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.kind = kind  # failed, quarantine, dropped, drift or deadline
+        self.kind = kind  # failed, waiting, quarantine, dropped, drift or deadline
         self.pipeline = pipeline
         self.text = text
 

@@ -13,7 +13,8 @@ from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
-from etl.airflow.operator import RETRIES, SluiceRunOperator, SluiceTaskOperator, assets, kept_up
+from etl.airflow.operator import SluiceRunOperator, SluiceTaskOperator, assets
+from etl.airflow.retries import LONGEST_PAUSE, Retries, kept_up
 from etl.airflow.run_form import FIELDS
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
@@ -160,14 +161,14 @@ def replays_dag(pipeline: Pipeline) -> DAG:
 def _task(pipeline: Pipeline, form: Mapping[str, Param], **more: Any) -> None:
     """Make the only task of a DAG, which takes its one slot; the form's fields are the operator's."""
     fields: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in form}
+    # Of a `conf` past the form: the command refuses it, rather than that the run does something else.
+    fields.setdefault("release", "{{ params.get('release') or '' }}")
     SluiceRunOperator(
         task_id="run",
         pipeline=pipeline.name,
         **fields,
         alert_quarantine_share=pipeline.alert_quarantine_share,
         outlets=list(assets(pipeline.name)),
-        retry_delay=pipeline.retry_delay,
-        retry_exponential_backoff=2.0,
         **more,
     )
 
@@ -188,11 +189,17 @@ def _failure_alerts(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _ended(pipeline: Pipeline) -> dict[str, Any]:
-    """Return the retry options of a task that does what there is to do, and ends."""
+    """Return the retry options of a task that does what there is to do, and ends.
+
+    Airflow goes by its own delays where nobody asks the policy, as of a worker that was killed.
+    """
+    policy = Retries(retries=pipeline.retries, retry_delay=pipeline.retry_delay)
     return {
-        "retries": pipeline.retries,
-        "max_retry_delay": timedelta(minutes=30),
-        "retry_policy": RETRIES,
+        "retries": policy.tries_again,
+        "retry_delay": pipeline.retry_delay,
+        "retry_exponential_backoff": 2.0,
+        "max_retry_delay": LONGEST_PAUSE,
+        "retry_policy": policy,
     }
 
 
@@ -201,6 +208,8 @@ def _kept_up(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "follow": True,
         "retries": FOR_EVER,
+        "retry_delay": pipeline.retry_delay,
+        "retry_exponential_backoff": 2.0,
         "max_retry_delay": timedelta(minutes=5),
         "retry_policy": kept_up(pipeline.retry_delay),
         "execution_timeout": None,
@@ -246,6 +255,7 @@ def _command(name: str, pipeline: Pipeline) -> BaseOperator:
         owner=pipeline.owner,
         weight_rule="absolute",  # an audit that a sweep waits for comes before no run
         on_failure_callback=notifiers("failed", pipeline.name, TASK_FAILED),
+        **_ended(pipeline),
     )
 
 

@@ -1,4 +1,4 @@
-"""The operator that runs a pipeline, and the rule that decides which of its failures Airflow tries again."""
+"""The operators that run a pipeline, and any other `sluice` command, as a process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import Asset, BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk import Asset, BaseOperator
 
-from etl.airflow.alerts import DRIFTED, DROPPED, QUARANTINE, notifiers
+from etl.airflow.alerts import DRIFTED, DROPPED, QUARANTINE, WAITING, notifiers
 from etl.airflow.links import QualityLink
+from etl.airflow.log_lines import harmless
 from etl.airflow.process import Command, Finished
+from etl.airflow.retries import (
+    FAILURES,
+    STEADY,
+    DifferencesFound,
+    Ended,
+    EndedAfterLong,
+    NoSummary,
+    Retries,
+    RunFailed,
+    TryLater,
+    note_wait,
+)
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
 from etl.common.wording import drifted, left_out
@@ -26,81 +38,6 @@ if TYPE_CHECKING:
 Init = TypeVar("Init", bound=Callable[..., None])
 
 SUMMARY = "summary"  # XCom key: what the run did, also when it failed
-
-
-class RunFailed(AirflowException):
-    """The run ended with an exit code that another try may mend."""
-
-
-class ContractBroken(RunFailed):
-    """A batch broke its suite (exit 3): it would break it again."""
-
-
-class NeedsPerson(RunFailed):
-    """State that the software must not guess about (exit 4), or a set-up to correct (exit 2)."""
-
-
-class NoSummary(RunFailed):
-    """The command ended with 0 and without its summary: nobody knows what it did, and another try would end so too."""
-
-
-class Ended(RunFailed):
-    """Airflow ended the try: marked failed, cleared, timed out, or its worker went down."""
-
-
-class EndedAfterLong(RunFailed):
-    """A run that is to stay up ended after STEADY or longer: it can come up, so the next try comes soon."""
-
-
-class TryLater(RunFailed):
-    """Another run holds the pipeline, or a service is away (exit 75)."""
-
-
-FAILURES: dict[int, type[RunFailed]] = {2: NeedsPerson, 3: ContractBroken, 4: NeedsPerson, 75: TryLater}
-
-_BY_A_PERSON = [
-    RetryRule(
-        exception=f"{__name__}.ContractBroken",
-        action=RetryAction.FAIL,
-        reason="a batch broke its contract; `sluice decide`, or fix the suite",
-    ),
-    RetryRule(
-        exception=f"{__name__}.NeedsPerson",
-        action=RetryAction.FAIL,
-        reason="a person is needed; the log says which command comes next",
-    ),
-    RetryRule(
-        exception=f"{__name__}.NoSummary",
-        action=RetryAction.FAIL,
-        reason="the command ended without its summary; `sluice status` says what was delivered",
-    ),
-]
-RETRIES = ExceptionRetryPolicy(
-    rules=[
-        *_BY_A_PERSON,
-        RetryRule(
-            exception=f"{__name__}.TryLater",
-            action=RetryAction.RETRY,
-            retry_delay=timedelta(minutes=2),
-            reason="the pipeline is held by another run, or a service is away",
-        ),
-    ]
-)
-STEADY = timedelta(minutes=10)
-
-
-def kept_up(retry_delay: timedelta) -> ExceptionRetryPolicy:
-    """Make the retry policy of a run that is to stay up.
-
-    Its delays grow with each try, but for the delay after one that had been up for long.
-    """
-    steady = RetryRule(
-        exception=f"{__name__}.EndedAfterLong",
-        action=RetryAction.RETRY,
-        retry_delay=retry_delay,
-        reason=f"it had been up for {STEADY} or longer",
-    )
-    return ExceptionRetryPolicy(rules=[*_BY_A_PERSON, steady])
 
 
 def assets(pipeline: str) -> tuple[Asset, Asset]:
@@ -128,10 +65,10 @@ class SluiceRunOperator(BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
     A backfill, the clear of a run that had succeeded, and deliveries or an interval named in the form are
-    replays. The form may tell them what becomes of released rows and of changed or unreadable inputs. Rows
-    named in the form are released from quarantine (etl/airflow/command/request.py). A backfill brings a form
-    of its own, a clear none: it has the one of the run. With `beside` the operator does replays and releases
-    alone, and fails where none is asked for. The form's fields (etl/airflow/run_form.py) are its keywords, too.
+    replays. The form may tell them what becomes of released rows and of changed or unreadable inputs. A backfill
+    brings a form of its own, a clear none: it has the one of the run. With `beside` the operator does replays and
+    releases alone, and fails where none is asked for; without it, it releases no rows, for that takes a right of
+    its own (etl/airflow/command/request.py). The form's fields (etl/airflow/run_form.py) are its keywords, too.
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last
@@ -165,16 +102,17 @@ class SluiceRunOperator(BaseOperator):
         self._killed = False
 
     def execute(self, context: Context) -> dict[str, Any]:
+        _require_a_try(self, context)
         form = self.form
         task_try = task_try_of(context, form, beside=self.beside)
-        arguments = ["run", self.pipeline, "--json", "--airflow", task_try.json()]
+        arguments = ["run", self.pipeline, "--json", "--airflow"]
         if self.follow:
             arguments.append("--follow")
         if form.driver_memory:
             arguments += ["--conf", f"spark.driver.memory={form.driver_memory}"]
-        self._command = Command(arguments=arguments, own_group=True)
+        self._command = Command(arguments=arguments, given=task_try.json(), own_group=True)
         began = time.monotonic()
-        done = self._command.run(self.log.info)
+        done = self._command.run(self.log.log)
         up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
         summary = Summary.from_json(done.result)
         said = summary.json() if summary else {}
@@ -184,7 +122,9 @@ class SluiceRunOperator(BaseOperator):
             # for a worker that restarts no run is given up
             if self._killed and summary is not None and summary.outcome == "FilesUnread":
                 raise Ended("Airflow ended this try; everything is delivered except files that Spark skipped")
-            raise failure(done, up=up)
+            error = failure(done, up=up)
+            self._note(error, context)
+            raise error
         if summary is None:
             raise NoSummary(
                 f"`sluice {' '.join(arguments[:3])}` ended with exit code 0 and without its summary. It printed"
@@ -215,11 +155,13 @@ class SluiceRunOperator(BaseOperator):
 
     def _alert(self, summary: Summary | None, context: Context) -> None:
         """Alert of what this try delivered, however it ended; an alert that can't be sent fails no run."""
-        limit = self.alert_quarantine_share
-        if limit is None or summary is None:
+        if summary is None:
             return
-        share = summary.quarantined / max(summary.rows_in, summary.records, 1)
-        if share > limit:
+        limit, share = (
+            self.alert_quarantine_share,
+            summary.quarantined / max(summary.rows_in, summary.records, 1),
+        )
+        if limit is not None and share > limit:
             text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
             self._tell("quarantine", text, context)
         if summary.dropped:
@@ -233,8 +175,19 @@ class SluiceRunOperator(BaseOperator):
             text = DRIFTED.format(pipeline=self.pipeline, drift="; ".join(drifted(unknown, missing)))
             self._tell("drift", text, context)
 
+    def _note(self, error: RunFailed, context: Context) -> None:
+        """Keep count of the tries that ended by an outage; alert once these are more than the declared retries."""
+        if not isinstance(error, TryLater):
+            return
+        policy, waited = self.retry_policy, note_wait(context)
+        if isinstance(policy, Retries) and waited == policy.retries + 1:
+            self._send("waiting", WAITING, {**context, "task": self, "exception": error})
+
     def _tell(self, kind: str, text: str, context: Context) -> None:
         self.log.warning(text)
+        self._send(kind, text, context)
+
+    def _send(self, kind: str, text: str, context: Context) -> None:
         for notifier in notifiers(kind, self.pipeline, text):
             try:
                 notifier(context)
@@ -258,18 +211,30 @@ class SluiceTaskOperator(BaseOperator):
         self.words = words
         self._command: Command | None = None
 
-    def execute(self, context: Context) -> Any:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> Any:
+        _require_a_try(self, context)
         self._command = Command(arguments=self.words)
-        done = self._command.run(self.log.info)
+        done = self._command.run(self.log.log)
         for line in done.printed.splitlines():
-            self.log.info(line)
+            self.log.info(harmless(line))
+        if done.exit_code == 1 and done.printed and self.words[0] == "audit":
+            raise DifferencesFound(f"the audit of {self.words[1]} found differences")
         if done.exit_code:
-            raise failure(done)
+            error = failure(done)
+            if isinstance(error, TryLater):
+                note_wait(context)
+            raise error
         return done.result
 
     def on_kill(self) -> None:
         if self._command is not None:
             self._command.kill()
+
+
+def _require_a_try(task: BaseOperator, context: Context) -> None:
+    """Raise NoTriesLeft where workers that were killed have used up the declared retries."""
+    if isinstance(task.retry_policy, Retries):
+        task.retry_policy.require_one_left(context)
 
 
 def task_try_of(context: Context, form: RunForm, *, beside: bool) -> TaskTry:

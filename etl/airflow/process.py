@@ -14,12 +14,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 import psutil
 
+from etl.airflow.log_lines import WANTED, harmless, read
 from etl.services.process import have_ended
 
 GRACE_SECONDS = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task itself after 5
@@ -42,14 +43,16 @@ class Command:
 
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)  # beside this process' own
+    given: str | None = None  # on its standard input: of any length, and for nobody to see in `ps`
     # In a process group of its own: Airflow signals the task's whole group, and a JVM that hears SIGTERM ends at once.
     own_group: bool = False
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
 
-    def run(self, log: Callable[[str], None]) -> Finished:
-        """Start the command, pass each line of its log to `log`, and return how it ended."""
-        with tempfile.TemporaryFile("w+") as result:
-            self._process = _start(self.arguments, {**os.environ, **self.environment}, result, self.own_group)
+    def run(self, log: Callable[[int, str], None]) -> Finished:
+        """Start the command, pass each line of its log to `log` with its level, and return how it ended."""
+        with tempfile.TemporaryFile("w+") as result, _standard_input(self.given) as given:
+            environment = {**os.environ, **self.environment}
+            self._process = _start(self.arguments, environment, given, result, self.own_group)
             said = _follow(self._process, log)
             code = self._process.wait()
             result.seek(0)
@@ -72,8 +75,27 @@ class Command:
             have_ended(family, within=GRACE_SECONDS)
 
 
+@contextlib.contextmanager
+def _standard_input(text: str | None) -> Iterator[IO[str] | int]:
+    """Open what a command is to read: a file without a name, for at a pipe either may wait for the other.
+
+    Without a text it is empty: the task's own standard input is a socket.
+    """
+    if text is None:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as given:
+        given.write(text)
+        given.seek(0)
+        yield given
+
+
 def _start(
-    arguments: Sequence[str], environment: Mapping[str, str], result: IO[str], own_group: bool
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    given: IO[str] | int,
+    result: IO[str],
+    own_group: bool,
 ) -> subprocess.Popen[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
@@ -85,8 +107,8 @@ def _start(
 
     return subprocess.Popen(
         [sys.executable, "-m", "etl.cli", *arguments],
-        env={**environment, "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable},
-        stdin=subprocess.DEVNULL,  # a task's own is a socket
+        env={**environment, WANTED: "1", "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable},
+        stdin=given,
         stdout=result,
         stderr=subprocess.PIPE,
         text=True,
@@ -96,12 +118,16 @@ def _start(
     )
 
 
-def _follow(process: subprocess.Popen[str], log: Callable[[str], None], most: int = 20) -> tuple[str, ...]:
+def _follow(
+    process: subprocess.Popen[str], log: Callable[[int, str], None], most: int = 20
+) -> tuple[str, ...]:
     assert process.stderr is not None
     said: list[str] = []
-    for line in process.stderr:
-        log(line.rstrip())
-        said = [*said[1 - most :], line.rstrip()]
+    for written in process.stderr:
+        level, text = read(written.rstrip())
+        line = harmless(text)
+        log(level, line)
+        said = [*said[1 - most :], line]
     return tuple(said)
 
 

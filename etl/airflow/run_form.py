@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 _DECLARED = "declared"  # the key of a field's metadata
+LONGEST_LIST = 20_000  # characters, of a list of numbers: a thousand rows from a page, whatever their numbers
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
 
 
@@ -69,21 +70,28 @@ class RunForm:
         "Memory of Spark's driver",
         "For this run alone, such as 4g; empty: as the settings say.",
         pattern=r"^[1-9][0-9]*[mg]$",
+        maxLength=12,
     )
     deliveries: str | None = _text(
         "Replay deliveries",
         "Such as 4..7,9: delivered again, from the same inputs, in their own place.",
         empty="what has landed since",
         pattern=r"^[0-9]+([.][.][0-9]+)?(,[0-9]+([.][.][0-9]+)?)*$",
+        maxLength=LONGEST_LIST,
     )
     start: str | None = _text(
         "Replay an interval: its start",
         "Such as 2013-03-01, in UTC: every delivery with a row or a file in it, by the declared interval.",
         replays_alone=True,
         pattern=_MOMENT,
+        maxLength=40,
     )
     end: str | None = _text(
-        "Replay an interval: its end", "Exclusive, such as 2013-04-01.", replays_alone=True, pattern=_MOMENT
+        "Replay an interval: its end",
+        "Exclusive, such as 2013-04-01.",
+        replays_alone=True,
+        pattern=_MOMENT,
+        maxLength=40,
     )
     releases: str | None = _text(
         "Rows released since",
@@ -109,7 +117,9 @@ class RunForm:
     release: str | None = _text(
         "Release held rows",
         "Their numbers in quarantine, such as 17,18: judged again, and delivered where they pass.",
+        replays_alone=True,  # the right to trigger that DAG is the right to release
         pattern=r"^[0-9]+(,[0-9]+)*$",
+        maxLength=LONGEST_LIST,
     )
     why: str | None = _text("Why", "Kept with each row that is released, or with the replay.", maxLength=2000)
 

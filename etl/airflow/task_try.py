@@ -34,7 +34,7 @@ class TaskTry(RunForm):
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:
             raise SetupError(
-                f"--airflow does not hold one try of an Airflow task: {error}",
+                f"standard input does not hold one try of an Airflow task, as --airflow says: {error}",
                 remedy="leave the option to Sluice's operator",
             ) from error
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from typing import Annotated, NoReturn
 
 import typer
 
+from etl.airflow.log_lines import WANTED, LineFormatter, marked
 from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, services, serving, status, suites
 from etl.cli.shared import (
     err,
@@ -31,7 +33,9 @@ app = typer.Typer(
 
 def main() -> NoReturn:
     """Run the command; every failure is one message and an exit code, never a traceback of a person's mistake."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(marks=WANTED in os.environ))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("sluice").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(
         logging.CRITICAL
@@ -56,10 +60,17 @@ def _report_failure(error: BaseException) -> int:
         _tell_of_spark()
     if not isinstance(error, SluiceError):
         return _unexpected(error)
-    err.print(shown_lines(f"sluice: {error}"), style="red")
+    _tell(f"sluice: {error}")
     for note in getattr(error, "__notes__", []):
         err.print(shown_lines(f"  {note}"))
     return code
+
+
+def _tell(text: str) -> None:
+    """Tell of a failure, in red, or with a mark that the task which reads it takes for an error."""
+    if WANTED in os.environ:
+        text = "\n".join(marked(logging.ERROR, line) for line in text.split("\n"))
+    err.print(shown_lines(text), style="red")
 
 
 def _tell_of_spark() -> None:
@@ -72,7 +83,7 @@ def _tell_of_spark() -> None:
 
 def _unexpected(error: BaseException) -> int:
     logging.getLogger("sluice").debug("unexpected", exc_info=error)
-    err.print(shown(f"sluice: unexpected {type(error).__name__}: {in_short(error)}"), style="red")
+    _tell(f"sluice: unexpected {type(error).__name__}: {in_short(error)}")
     err.print(
         "  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ def land(
     from etl.common.errors import SetupError
     from etl.operations.datasets.flights import Landed, land_flights, parse_days, parse_range
     from etl.operations.datasets.generated import DATASETS, FIRST_DAYS, SEED, LandedFiles, land_generated
+    from etl.services.process import make_folder
 
     if dataset != "flights" and dataset not in DATASETS:
         raise SetupError(f"There is no data set {dataset!r}", remedy=f"one of flights, {', '.join(DATASETS)}")
@@ -33,6 +35,8 @@ def land(
     settings = load_settings()
     if settings.landing.startswith("s3a://"):
         open_workspace(settings)
+    elif Path(settings.landing).is_relative_to(settings.home):
+        make_folder(settings.home)  # before its folders are made: it is the user's alone
     landed: Landed | LandedFiles
     if dataset in DATASETS:
         span = parse_range(days or FIRST_DAYS)

@@ -93,7 +93,7 @@ class _Watch:
 
     def __rich__(self) -> Group:
         held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
-        stopping = [Text(f"  {self._control.stopping}")] if self._control.by_signal else []
+        stopping = [Text(f"  {self._control.stopping}")] if self._control.stop_requested_by else []
         return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held, *stopping)
 
     @property

@@ -17,6 +17,7 @@ from etl.cli.shared import (
     open_workspace,
     out,
     print_json,
+    shown,
     who,
 )
 from etl.common.errors import SluiceError, Stopped
@@ -28,11 +29,18 @@ def stop(
     timeout: Annotated[str, typer.Option(help="How long to wait for it, such as 90s, 5m or 1h.")] = "5m",
 ) -> None:
     """Ask the run of a pipeline, on whatever machine, to stop after the batch in flight, and wait until it has."""
+    from etl.operations.control.stop import beside
     from etl.operations.control.stop import stop as stop_run
     from etl.pipeline.replayability import run_command
 
     def report_holder(holder: str) -> None:
-        typer.echo(f"{name}: asked the run on {holder} to stop after the batch in flight", err=True)
+        host, _, pid = holder.partition("/")
+        err.print(
+            shown(
+                f"{name}: asked the run on {holder} to stop after the batch in flight; what ends it harder is a"
+                f" second signal: `kill {pid}` on {host}, twice. Its batch is then delivered whole or not at all"
+            )
+        )
 
     limit = duration("--timeout", timeout)
     workspace = open_workspace()
@@ -40,7 +48,17 @@ def stop(
     by = f"{who()} on {socket.gethostname()}"
     ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, on_asked=report_holder)
     if ended is None:
-        typer.echo(f"{name}: nothing runs")
+        others = beside(workspace.services.postgres, name)
+        out.print(
+            shown(f"{name}: nothing runs" if not others else f"{name}: no run of the stream is at work")
+        )
+        for one in others:
+            out.print(
+                shown(
+                    f"a {one.kind} runs on {one.where}, since {one.since:%Y-%m-%d %H:%M:%S}, which `sluice stop` does not"
+                    f" ask: `kill {one.pid}` there ends it with nothing changed, or after the commit under way"
+                )
+            )
         return
     how, following = how_ended(ended.outcome, replayable=pipeline.replayable)
     typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")
@@ -63,6 +81,11 @@ def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
     return how, "goes on from the ledger" if replayable else "begins a stream of its own"
 
 
+def _standard_input() -> str:
+    with open(0, encoding="utf-8", closefd=False) as given:
+        return given.read()
+
+
 def run(
     name: PipelineName,
     as_json: AsJson = False,
@@ -82,8 +105,11 @@ def run(
         typer.Option(help="With --follow: how often to look for more, such as 10s; default: as declared."),
     ] = None,
     airflow: Annotated[
-        str | None, typer.Option(hidden=True, help="The Airflow try that asks, as JSON.")
-    ] = None,
+        bool,
+        typer.Option(
+            "--airflow", hidden=True, help="The Airflow try that asks is on standard input, as JSON."
+        ),
+    ] = False,
 ) -> None:
     """Deliver all that has landed, batch by batch, and stop; Ctrl-C or SIGTERM ends it after the batch in flight."""
     from etl.airflow.command.request import run_requested
@@ -95,7 +121,7 @@ def run(
 
     if every and not follow:
         raise SetupError("--every needs --follow", remedy="`sluice run --help`")
-    task_try = TaskTry.parse(airflow) if airflow else None
+    task_try = TaskTry.parse(_standard_input()) if airflow else None  # before a pipeline's file could read it
     workspace = open_workspace(with_spark_conf(load_settings(), conf or []))
     pipeline = load(name, workspace.settings)
     follow = follow or (pipeline.follow and not pipeline.replayable)

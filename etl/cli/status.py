@@ -76,7 +76,7 @@ def show(out: Console, states: Sequence[State]) -> None:
     out.print()
     for state in states:  # in lines: a command that was folded into a cell could not be copied
         then = "" if state.next == "-" else f"; next: {state.next}"
-        out.print(shown(f"{state.pipeline}: {state.state}{then}"))
+        out.print(shown(f"{state.pipeline}: {_failing(state)}{state.state}{then}"))
     if len(states) == 1:
         out.print(shown(f"delivers to {states[0].table}"))
     for state in states:
@@ -84,6 +84,13 @@ def show(out: Console, states: Sequence[State]) -> None:
             out.print(shown(line))
         if state.batches:
             _show_batches(out, state.batches)
+
+
+def _failing(state: State) -> str:
+    """Say since when no run has done well; nothing where the last one did, or a batch waits for a decision."""
+    if state.failing_since is None or state.standing == "stopped":
+        return ""
+    return f"{state.standing} since {_moment(state.failing_since)}; "
 
 
 def _delivered(states: Sequence[State]) -> Table:

@@ -28,6 +28,13 @@ TIMEOUTS = {
     "idle_in_transaction_session_timeout": "5min",
     "transaction_timeout": "60min",
 }
+# Settings that wait for a standby in another way stay as they are.
+DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', true)"
+    " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+)
+# Limits of a transaction that end its session too; no kind of psycopg2's OperationalError.
+ENDED = (psycopg2.errors.IdleInTransactionSessionTimeout, psycopg2.errors.TransactionTimeout)
 OLDEST_SERVER = 170000
 MIGRATIONS = SQL_FOLDER / "migrations"
 T = TypeVar("T")
@@ -67,32 +74,34 @@ class Pool:
         self._closed = False
 
     @contextmanager
-    def transaction(self) -> Iterator[Cursor]:
+    def transaction(self, *, one_snapshot: bool = False) -> Iterator[Cursor]:
         """Run one READ COMMITTED transaction with our timeouts and in UTC, whatever the server's zone.
+
+        With `one_snapshot` all that it reads is what one moment had, and it writes nothing.
 
         All of it is done, or nothing. An error inside rolls back and goes on upwards: caught within, PostgreSQL
         would turn COMMIT into ROLLBACK and tell nobody.
         """
-        connection = self._begun()
+        connection = self._begun(_settings(one_snapshot=one_snapshot))
         try:
             with _committed(connection) as cursor:
                 yield cursor
         finally:
             self._put_back(connection)
 
-    def _begun(self) -> Connection:
+    def _begun(self, settings: sql.Composed) -> Connection:
         """Return a connection in a new transaction: an idle one that still lives, or a new one.
 
         One that broke while it was idle tells so by its first statement, before anything is done on it.
         """
         while (idle := self._take()) is not None:
             try:
-                return _begin(idle)
+                return _begin(idle, settings)
             except psycopg2.errors.QueryCanceled:  # it lives, and whoever cancels means the transaction
                 raise
             except psycopg2.Error:
                 continue
-        return _begin(connect(self._dsn, **self._options))
+        return _begin(connect(self._dsn, **self._options), settings)
 
     def _take(self) -> Connection | None:
         try:
@@ -115,12 +124,12 @@ class Pool:
             idle.close()
 
 
-def _begin(connection: Connection) -> Connection:
+def _begin(connection: Connection, settings: sql.Composed) -> Connection:
     """Begin a transaction with our settings; close the connection where that fails."""
     try:
         require_version(connection)  # older servers lack some of the settings
         with connection.cursor() as cursor:
-            cursor.execute(_settings())
+            cursor.execute(settings)
     except BaseException:
         connection.close()
         raise
@@ -141,13 +150,22 @@ def _committed(connection: Connection) -> Iterator[Cursor]:
         connection.commit()
 
 
-def _settings() -> sql.Composed:
-    """Compose one transaction's settings as a single statement, whatever the server's or the role's own say."""
-    isolation = sql.SQL("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+def _settings(*, one_snapshot: bool) -> sql.Composed:
+    """Compose one transaction's settings as a single statement, whatever the server's or the role's own say.
+
+    HAZARD: where a server, database or role acknowledges a COMMIT before it is on disk, a crash takes back what a
+    sweep or an orchestrator has acted on.
+    """
+    levels = "REPEATABLE READ, READ ONLY" if one_snapshot else "READ COMMITTED"
+    durable = [] if one_snapshot else [sql.SQL(DURABLE)]
     one = sql.SQL("SET LOCAL {} = {}")
     found = {**TIMEOUTS, "timezone": "UTC", "extra_float_digits": 1}  # the last: or text loses of a fraction
     return sql.SQL("; ").join(
-        [isolation, *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items())]
+        [
+            sql.SQL(f"SET TRANSACTION ISOLATION LEVEL {levels}"),
+            *(one.format(sql.Identifier(name), sql.Literal(value)) for name, value in found.items()),
+            *durable,
+        ]
     )
 
 
@@ -196,25 +214,34 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @contextmanager
-def transaction(dsn: str) -> Iterator[Cursor]:
+def transaction(dsn: str, *, one_snapshot: bool = False) -> Iterator[Cursor]:
     """Run one transaction, as a Pool does: on a kept connection, or else on one that is closed behind it."""
     pools = _pools
     if pools is not None:
-        with pools.setdefault(dsn, Pool(dsn)).transaction() as cursor:
+        with pools.setdefault(dsn, Pool(dsn)).transaction(one_snapshot=one_snapshot) as cursor:
             yield cursor
     else:
-        with closing(Pool(dsn)) as own, own.transaction() as cursor:
+        with closing(Pool(dsn)) as own, own.transaction(one_snapshot=one_snapshot) as cursor:
             yield cursor
-
-
-def read_one_snapshot(cursor: Cursor) -> None:
-    """Let all that follows in the transaction read what one moment had, and write nothing."""
-    STATEMENTS.execute(cursor, "one_snapshot")
 
 
 def wait_for_locks(cursor: Cursor, patience: str) -> None:
     """Bound how long what follows in the transaction waits for a lock, such as `30s`."""
     STATEMENTS.execute(cursor, "wait_for_locks", patience=patience)
+
+
+@contextmanager
+def waiting_apart(cursor: Cursor, patience: str) -> Iterator[None]:
+    """Wait for locks for up to `patience` within, and for as long as that takes: our other limits begin behind it."""
+    STATEMENTS.execute(cursor, "set_limits", lock=patience, statement="0", transaction="0")
+    yield
+    STATEMENTS.execute(
+        cursor,
+        "set_limits",
+        lock=TIMEOUTS["lock_timeout"],
+        statement=TIMEOUTS["statement_timeout"],
+        transaction=TIMEOUTS["transaction_timeout"],
+    )
 
 
 @contextmanager
@@ -375,6 +402,8 @@ def is_lost(error: psycopg2.Error) -> bool:
     code = error.pgcode
     if code == errorcodes.QUERY_CANCELED:  # by a timeout; never once COMMIT has begun
         return False
+    if isinstance(error, ENDED):
+        return True
     return isinstance(error, psycopg2.OperationalError) and (code is None or code[:2] in ("08", "57"))
 
 

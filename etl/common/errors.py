@@ -30,7 +30,7 @@ class SetupError(SluiceError):
 
 
 class TableRefused(SluiceError):
-    """The user's table can't take this pipeline's rows safely; nothing was written (exit 2)."""
+    """The user's table can't take this pipeline's rows safely; nothing was delivered (exit 2)."""
 
     exit_code = 2
 
@@ -113,6 +113,10 @@ class FilesUnread(NeedsPerson):
 
 class VerdictUnknown(NeedsPerson):
     """The suite could not be evaluated: that is no verdict, so nothing was delivered."""
+
+
+class TransformFailed(NeedsPerson):
+    """The transform fails on a record, and would at each try; nothing of its batch was delivered."""
 
 
 class Busy(SluiceError):

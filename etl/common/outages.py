@@ -1,17 +1,20 @@
-"""Recognises a service that can't be reached from the errors of its client library, and raises it with the next step.
+"""Recognises a service that can't be reached, a full disk and what may not be opened, and raises it with the next step.
 
 Workers' errors reach the driver as text, so this module looks at the text, for errors of this process too.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from etl.common.errors import Busy, ServiceAway, SluiceError
+from etl.common.errors import Busy, ServiceAway, SetupError, SluiceError, TableRefused
 
 _LOCKED = r"\bpsycopg2\.errors\.LockNotAvailable[:)] *(.+)"
+_TOO_LARGE = r"\bpsycopg2\.errors\.ProgramLimitExceeded[:)] *(.+)"
 _PSYCOPG2 = (
     "OperationalError",
     r"errors\.AdminShutdown",
@@ -19,9 +22,11 @@ _PSYCOPG2 = (
     r"errors\.CannotConnectNow",
     r"errors\.DeadlockDetected",
     r"errors\.DiskFull",
+    r"errors\.IdleInTransactionSessionTimeout",
     r"errors\.OutOfMemory",
     r"errors\.ReadOnlySqlTransaction",
     r"errors\.TooManyConnections",
+    r"errors\.TransactionTimeout",
 )
 _ARROW = (
     "INTERNAL_FAILURE",
@@ -32,6 +37,10 @@ _ARROW = (
     "THROTTLING",
     r"UNKNOWN \(HTTP status 5\d\d\)",
 )
+_FULL = re.compile(
+    r"\b(?:OSError|IOException|FSError): (.*(?:No space left on device|Disk quota exceeded).*)"
+)
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR})
 _BOTOCORE = ("Connect", "EndpointConnection", "ProxyConnection", "Read")
 _SPARK = ("SdkClientException", "AWSServiceThrottledException", "AWSStatus500Exception")
 # By the service that is away; what a sign has in brackets is what its client says.
@@ -46,7 +55,10 @@ SIGNS: Mapping[str, tuple[str, ...]] = {
 
 
 def service_error(error: BaseException) -> SluiceError | None:
-    """Return what `error` tells of a service, as ServiceAway or Busy; None where it tells of none."""
+    """Return what `error` tells of a service, or of the disk, as ServiceAway, Busy or TableRefused; None where of none.
+
+    What a file system refuses to this process, by rights or for a name, is a SetupError.
+    """
     kind = type(error)
     text = f"{kind.__module__}.{kind.__qualname__}: {error}\n{getattr(error, 'java_exception', None) or ''}"
     text = text.replace("builtins.", "", 1)
@@ -56,18 +68,40 @@ def service_error(error: BaseException) -> SluiceError | None:
             f"Another session's lock was held for longer than lock_timeout: {found[1].strip()}",
             remedy=f"find its holder in pg_locks and pg_stat_activity; {again}",
         )
+    if found := re.search(_TOO_LARGE, text):
+        return TableRefused(
+            f"PostgreSQL can't hold a row that was to be delivered: {found[1].strip()}",
+            remedy="deliver less in a row (fewer columns, or columns apart in a table of another pipeline), or let a rule of"
+            " the suite hold such rows; then run the same command again",
+        )
     for service, signs in SIGNS.items():
         if found := next(filter(None, (re.search(sign, text) for sign in signs)), None):
             return ServiceAway(
                 f"{service} could not do its part: {found[1].strip()}",
                 remedy=f"check that it is running (`sluice doctor`); {again}",
             )
-    return None
+    if found := _FULL.search(text):
+        return ServiceAway(
+            f"A disk is full: {found[1].strip()}",
+            remedy=f"free some of it (`df -h` shows which), {again}",
+        )
+    return refused(error) if isinstance(error, OSError) else None
+
+
+def refused(error: OSError) -> SetupError | None:
+    """Return, as SetupError, that the file system refuses a path by its rights or its name; None of any other error."""
+    if error.errno not in _REFUSED:
+        return None
+    who = f"user {os.geteuid()}"
+    return SetupError(
+        f"The file system refuses it to {who}: {error}",
+        remedy=f"give {who} the right to it (`namei -l PATH` shows each folder's), or name another place in the settings",
+    )
 
 
 @contextmanager
 def raising_service_errors() -> Iterator[None]:
-    """Raise an error within that tells of an outage as ServiceAway or Busy; any other goes on as it is."""
+    """Raise an error within that tells of an outage, or of a right, as `service_error` has it; any other as it is."""
     try:
         yield
     except SluiceError:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from etl.common.errors import SluiceError
 
+# What stands around a worker's error: its traceback, and what PostgreSQL adds to what it says.
+_BESIDE = ("Traceback", "JVM ", "CONTEXT: ", "DETAIL: ", "HINT: ", "QUERY: ")
 LONGEST = 500  # characters
 # A user and password within an address, a value that is named as a secret, an AWS key's id.
 _SECRETS = (
@@ -49,9 +51,7 @@ def in_short(error: BaseException) -> str:
     Of a worker's error, add the line that ends the worker's traceback.
     """
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    ends = [
-        line for line in lines[1:] if not line[0].isspace() and not line.startswith(("Traceback", "JVM "))
-    ]
+    ends = [line for line in lines[1:] if not line[0].isspace() and not line.startswith(_BESIDE)]
     return f"{lines[0]} {ends[-1]}" if lines[0].endswith(":") and ends else lines[0]
 
 

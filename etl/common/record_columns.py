@@ -7,6 +7,7 @@ MALFORMED_COLUMN = "_malformed"  # the record's raw text where it is malformed, 
 # of what it and those around it have beyond the schema, see `sources.counts`.
 DETAIL = "_detail"
 MALFORMED_REASON = "malformed"  # why such a record is held
+FUTURE_REASON = "future"  # why a good record is held of which a moment is ahead of its bound
 SOURCE_PATH = "_source_path"
 ORIGIN = "_file_number"  # the number of the record's file, see `sources.raw.origins`
 # What is wrong with a record, or a file, that has more than the schema where that is held.

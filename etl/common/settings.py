@@ -59,6 +59,13 @@ def config_file() -> Path | None:
     )
 
 
+class _Toml(TomlConfigSettingsSource):
+    """A file of TOML, whether or not it begins with the mark that a Windows editor writes."""
+
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        return tomllib.loads(file_path.read_bytes().decode("utf-8-sig"))
+
+
 class Settings(BaseSettings):
     """What a command runs with. Paths are absolute; a relative one counts from the folder of sluice.toml,
     or from the working directory when there is no such file."""
@@ -127,7 +134,7 @@ class Settings(BaseSettings):
         file = config_file()
         if file is None:
             return init_settings, env_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
+        return init_settings, env_settings, _Toml(settings_cls, toml_file=file)
 
     @field_validator("home", "dags")
     @classmethod

@@ -5,8 +5,9 @@ Free of Spark and of Great Expectations.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from etl.quality.verdict import Counts, StageRule, Verdict
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.open import Sinks
 from etl.spark.checkpoint.format import About
+from etl.spark.watermark import LATE
 
 DETAILS_TOLD = 3  # where a batch stops: what most of its malformed records have in common
 StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
@@ -121,10 +123,18 @@ class Staged:
     def most_malformed(self) -> tuple[str, ...]:
         """Say where most of the malformed records are and what is wrong with them, in a few sentences."""
         counts = sum((report.details for report in self.malformed), Counter[tuple[str, str]]())
-        return tuple(
+        told = [
             f"{file}{detail and ': '}{detail} ({pluralize(records, 'record')})"
             for (file, detail), records in most_frequent(counts, DETAILS_TOLD).items()
-        )
+        ]
+        return (*told, *self._late)
+
+    @property
+    def _late(self) -> Iterator[str]:
+        """Say of held late records what they are behind: no file of theirs is at fault."""
+        if (records := self.reasons[LATE]) and self.about is not None:
+            reached = dt.datetime.fromtimestamp(self.about.watermark_ms / 1000, dt.UTC)
+            yield f"{LATE}: the watermark has reached {reached:%Y-%m-%d %H:%M:%S} UTC ({pluralize(records, 'record')})"
 
     def counts(self, flag_words: int) -> Counts:
         """Sum up the figures that the suite judges: the winning tasks', in the order of their partitions."""

@@ -62,6 +62,11 @@ class Commit:
     entry: Entry
     restore: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
 
+    @property
+    def winners(self) -> list[int]:
+        """Return the tasks whose rows count."""
+        return [report.task for report in self.staged.all]
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommitBase:
@@ -210,19 +215,21 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
-    sinks.warehouse.evolve(cursor)
-    if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
-        raise _BaseMoved
-    kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
-    if it.restore:
-        it.restore.restore(cursor)
-    _merge(cursor, it)
+    with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)):
+        if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
+            raise _BaseMoved
+        kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
+        if it.restore:
+            it.restore.restore(cursor)
+        _merge(cursor, it)
+    _hold(cursor, it)
     kind.keep_releases(cursor, entry)
     insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
     _swap(cursor, sinks.table, drafts.data, drafts.base.data)
     _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.base.quarantine)
-    attempts.close_attempt(cursor, entry.delivery_id, "delivered")
+    if not attempts.close_attempt(cursor, it.context.lease, entry.delivery_id, "delivered"):
+        raise kind.fenced(entry.pipeline, entry.delivery_id)
     drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
 
@@ -238,21 +245,23 @@ def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> N
 
 
 def _merge(cursor: Cursor, it: Commit) -> None:
-    entry, winners = it.entry, [report.task for report in it.staged.all]
     it.context.sinks.warehouse.merge(
         cursor,
         it.task.tables,
-        winners,
-        expected=entry.delivered,
+        it.winners,
+        expected=it.entry.delivered,
         identity=it.task.identity,
     )
     reached(Step.ROWS_MERGED)
+
+
+def _hold(cursor: Cursor, it: Commit) -> None:
     merge_quarantine(
         cursor,
         it.task.tables,
-        winners,
-        expected=entry.quarantined,
-        pipeline=entry.pipeline,
+        it.winners,
+        expected=it.entry.quarantined,
+        pipeline=it.entry.pipeline,
         identity=it.task.identity,
     )
     reached(Step.QUARANTINE_MERGED)
@@ -268,7 +277,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
         try:
             with transaction(it.context.sinks.dsn) as cursor:
                 pipelines.lock(cursor, it.entry.pipeline)
-                return deliveries.is_delivered(cursor, it.entry.delivery_id)
+                return deliveries.is_delivered(cursor, it.entry.delivery_id, it.entry.run_id)
         except (Busy, ServiceAway, psycopg2.Error):  # a standby that takes over may be read-only yet
             if time.monotonic() > deadline:
                 raise CommitUnknown(
@@ -285,27 +294,24 @@ def _commit_base(context: DeliveryContext) -> CommitBase:
         newest = deliveries.newest(cursor, pipeline)
         data, held_at = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
     if newest is not None:
-        _require_forward(table, data, newest.data, pipeline)
-        _require_forward(quarantine, held_at, newest.quarantine, pipeline)
+        _require_forward(table, data, newest.data, newest.delivery_id, pipeline)
+        _require_forward(quarantine, held_at, newest.quarantine, newest.delivery_id, pipeline)
     return CommitBase(previous=newest.delivery_id if newest else None, data=data, quarantine=held_at)
 
 
-def _require_forward(table: LakeTable, location: str, published: str, pipeline: str) -> None:
-    """Raise NeedsPerson where the table is at metadata from before its newest delivery.
+def _require_forward(table: LakeTable, location: str, published: str, newest: int, pipeline: str) -> None:
+    """Raise NeedsPerson where the table lacks what its `newest` delivery published.
 
-    A commit would leave that delivery out for good.
+    A commit would leave that out for good.
     """
-    if location == published:
+    if table.goes_on_from(location, published):  # others may have committed to it
         return
-    # as the tables say, for others may have committed to them
-    now_at, newest = table.last_delivery(location), table.last_delivery(published)
-    if now_at < newest:
-        raise NeedsPerson(
-            f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"
-            f" {location or 'nothing'}, of delivery {now_at}, and delivery {newest} is committed. Nothing was changed",
-            remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
-            f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
-        )
+    raise NeedsPerson(
+        f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"
+        f" {location or 'nothing'}, which lacks what delivery {newest} published at {published}. Nothing was changed",
+        remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
+        f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
+    )
 
 
 def _draft(it: Commit, base: CommitBase) -> Drafts:

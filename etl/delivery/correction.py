@@ -217,6 +217,7 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
         run=run_id,
         pipeline=pipeline,
         holder=leases.holder(),
+        process=leases.process(),
         kind=kind,
         who=who,
         why=why,

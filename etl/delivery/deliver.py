@@ -41,7 +41,7 @@ from etl.ledger import attempts, deliveries, leases, stops
 from etl.ledger.offsets import ranges_of
 from etl.ledger.stops import UNREADABLE_STOP, Decision, Seen
 from etl.quality.verdict import Counts, Severity, Verdict
-from etl.sinks.lake.marker import keep_numbers_unique
+from etl.sinks.lake import numbers
 from etl.sinks.open import quarantine_columns
 from etl.sinks.warehouse.staging import StagingTables
 from etl.sinks.warehouse.table import drop_idle_staging
@@ -72,6 +72,8 @@ def deliver_correction(context: DeliveryContext, batch: Batch) -> Receipt:
     started = time.monotonic()
     with transaction(context.sinks.dsn) as cursor:
         context.correction.require_in_force(cursor, context.lease.pipeline)
+        if context.correction.supersedes:
+            context.sinks.warehouse.require_removable(cursor)
     return _attempts(context, batch, Ruling.of(context.rules, None), started)
 
 
@@ -167,12 +169,19 @@ def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
 
 def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:
     """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
-    with transaction(context.sinks.dsn) as cursor:
-        keep_numbers_unique(cursor, context.sinks.lake)
-        number = attempts.open_attempt(cursor, context.lease, context.stream_id, batch.batch_id)
-        task = stage_task(cursor, context, batch.batch_id, number, hold)
+    while (task := _numbered(context, batch, hold)) is None:
+        numbers.free_numbers(context.sinks.dsn, context.sinks.lake, context.sinks.pipeline)
     reached(Step.ATTEMPT_OPENED)
     return task
+
+
+def _numbered(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask | None:
+    """Reserve the delivery's number and make its staging tables; None where it is not known which numbers are free."""
+    with transaction(context.sinks.dsn) as cursor:
+        if not numbers.are_free(cursor, context.lease.pipeline):
+            return None
+        number = attempts.open_attempt(cursor, context.lease, context.stream_id, batch.batch_id)
+        return stage_task(cursor, context, batch.batch_id, number, hold)
 
 
 def stage_task(
@@ -294,7 +303,7 @@ def _refuse_changed(context: DeliveryContext, batch: Batch) -> None:
 def _give_up(context: DeliveryContext, task: StageTask, outcome: str) -> None:
     """Close an attempt that will not be committed; its objects are the sweeper's."""
     with transaction(context.sinks.dsn) as cursor:
-        attempts.close_attempt(cursor, task.delivery_id, outcome)
+        attempts.close_attempt(cursor, context.lease, task.delivery_id, outcome)
         drop_idle_staging(cursor, task.tables.names)
 
 

@@ -14,6 +14,7 @@ from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range, next_ranges
 from etl.quality.verdict import Verdict
 from etl.sinks.warehouse.table import Warehouse
+from etl.spark.watermark import LATE
 
 
 class DeliveryKind(ABC):
@@ -163,6 +164,10 @@ def _correction(pipeline: str, verdict: Verdict) -> str:
     """Say what to correct before a batch that broke its contract is run again."""
     if not verdict.malformed:
         return "fix the suite and run again"
+    if verdict.malformed[0].startswith(f"{LATE}:"):
+        return (
+            "wait longer for what comes late (`withWatermark` in the transform; docs/state.md) and run again"
+        )
     if not verdict.malformed[0].startswith(("file:", "s3a:")):
         return "correct the declaration and run again"
     return f"correct the declaration and run again, or put mended files in their place and `sluice recover {pipeline}` first"

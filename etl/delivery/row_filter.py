@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etl.common.record_columns import DETAIL, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.record_columns import DETAIL, FUTURE_REASON, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
 from etl.common.wording import visible
 from etl.pipeline import Sink
 from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
@@ -22,6 +22,7 @@ from etl.sinks.warehouse.staging import plain_values
 DETAILS_REPORTED = 20  # of a task: what most of its malformed records have in common
 DETAILS_COUNTED = 1_000  # at a time, in the task
 LONGEST_DETAIL = 200  # characters of one
+_TOLD = (MALFORMED_REASON, FUTURE_REASON)  # of which records files and details are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +145,8 @@ def _hits(rule: StageRule, flag_words: list[pa.Array]) -> pa.Array | None:
 
 
 def _count_details(batch: pa.RecordBatch, report: TaskReport) -> None:
-    """Count the malformed records by file and detail; where there are very many pairs, forget the rarest."""
-    malformed = batch.select([SOURCE_PATH, DETAIL]).filter(pc.equal(batch.column(WHY), MALFORMED_REASON))
+    """Count the records that are held, but for late ones, by file and detail; where very many differ, forget the rarest."""
+    malformed = batch.select([SOURCE_PATH, DETAIL]).filter(pc.is_in(batch.column(WHY), pa.array(_TOLD)))
     paths, details = (repaired(column).to_pylist() for column in malformed.columns)
     for (path, detail), records in Counter(zip(paths, details, strict=True)).items():
         pair = _file_of(path or ""), visible((detail or "")[:LONGEST_DETAIL])[:LONGEST_DETAIL]

@@ -19,6 +19,7 @@ from etl.common.wording import pluralize as in_words
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import UNREADABLE_RAW, StageTask, stage
+from etl.delivery.transform_failed import fault_of, transform_failed, with_the_record
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
 from etl.ledger.stops import STATE_STOP, UNREADABLE_STOP
@@ -80,6 +81,8 @@ class SparkBatch:
 
         Raises InputsDoubled for a file that two patterns match, or that is read under two names, by a link.
         """
+        if source.pipeline.bounds_moments:
+            source = source.at(checkpoint.about(batch_id).time_ms)
         source, output = source.of_batch(frame)
         is_taken, landing = in_stream(rules.pipeline), settings.landing
         logged = [
@@ -125,11 +128,11 @@ class SparkBatch:
         job = self._job(self._output_of(uris), task)
         try:
             reports = collect(job)
-        except Exception as error:  # noqa: BLE001 - raised again when no file and no rule is to blame
+        except Exception as error:  # noqa: BLE001 - raised again when nothing is to blame
             broken = self._to_blame(error, uris)
             self._refuse_part(broken)
             job = self._job(self.source.reread(uris, broken=broken), task)
-            reports = collect(job)
+            reports = self._collected_of_part(job, uris, broken)
         malformed: list[TaskReport] = []
         counted = (not broken and self._counted(job)) or self.source.count(uris, broken=broken)
         unreadable = {**misfits, **broken}
@@ -155,13 +158,22 @@ class SparkBatch:
         """Count what the job read; None where it need not have read all: a limit stops when it has enough."""
         return None if any(one.startswith("GlobalLimit") for one in self.state) else self.source.counted(job)
 
+    def _collected_of_part(
+        self, job: DataFrame, uris: Sequence[str], broken: Mapping[str, str]
+    ) -> list[TaskReport]:
+        """Run the job over what can be read of `broken` files; what fails now is a rule or the transform."""
+        try:
+            return collect(job)
+        except Exception as error:
+            self._refuse_rule_or_transform(error, uris, broken)
+            raise
+
     def _to_blame(self, error: Exception, uris: Sequence[str]) -> Mapping[str, str]:
-        """Name the files that made the job fail; raise VerdictUnknown where a rule did, `error` when neither.
+        """Name the files that made the job fail.
 
-        No file and no rule is looked at where a service was away, or the source as a whole failed.
+        Raises VerdictUnknown where a rule did, TransformFailed where the transform did, `error` when none of them.
+        None of them is looked at where a service was away, or the source as a whole failed.
         """
-        from etl.quality.blame import require_evaluable
-
         if (outage := service_error(error)) is not None:
             raise outage from error
         if self.source.is_cause_of(error):
@@ -169,9 +181,48 @@ class SparkBatch:
         try:
             return self.source.to_blame(error, uris)
         except Exception as other:
-            if other is error and (frame := self._static_frame(uris)) is not None:
-                require_evaluable(self.rules.suite, frame)
+            if other is error:
+                self._refuse_rule_or_transform(error, uris, {})
             raise
+
+    def _refuse_rule_or_transform(
+        self, error: Exception, uris: Sequence[str], broken: Mapping[str, str]
+    ) -> None:
+        """Raise VerdictUnknown for a rule, TransformFailed for the transform; return where `error` is of neither.
+
+        What is to be looked at again is the batch's output without the rules. Where that can't be had, the
+        error itself has to tell.
+        """
+        from etl.quality.blame import require_evaluable
+
+        frame = self.source.reread(uris, broken=broken) if broken else self._static_frame(uris)
+        if frame is None:
+            self._refuse_transform(error)
+        elif (alone := require_evaluable(self.rules.suite, frame)) is not None:
+            self._refuse_transform(alone, uris, known_alone=True)
+
+    def _refuse_transform(
+        self, error: Exception, uris: Sequence[str] = (), *, known_alone: bool = False
+    ) -> None:
+        """Raise TransformFailed where `error` tells that it is the transform's; one file is looked for among `uris`."""
+        if self.source.is_cause_of(error):
+            return
+        pipeline = self.rules.pipeline
+        if (fault := fault_of(error, pipeline, known_alone=known_alone)) is None:
+            return
+        files = [one.uri for one in self.inputs if not uris or one.uri in {*uris}]
+        what = f"Batch {self.batch_id} of {pipeline.name}"
+        some = files if self.state else with_the_record(files, self._fails)
+        raise transform_failed(
+            pipeline, fault, what=what, files=some, of=len(files), ranges=[one.uri for one in self.ranges]
+        ) from error
+
+    def _fails(self, uris: Sequence[str]) -> bool:
+        """Tell whether the transform fails on these files alone."""
+        from etl.quality.blame import failure
+
+        wrong = failure(self.source.reread(uris, broken=()))
+        return wrong is not None and fault_of(wrong, self.rules.pipeline, known_alone=True) is not None
 
     def _output_of(self, uris: Sequence[str]) -> DataFrame:
         """Return the transform's output of these inputs, as the batch has it if it can read them, and no others."""
@@ -211,8 +262,12 @@ class SparkBatch:
     def advance_state(self) -> None:
         """Run a batch that was delivered before, if it keeps state: the next needs what it leaves there."""
         if self.state:
+            from etl.quality.blame import failure
+
             self._refuse_stale()
-            self.frame.write.format("noop").mode("overwrite").save()
+            if (wrong := failure(self.frame)) is not None:
+                self._refuse_transform(wrong)
+                raise wrong
 
     def _refuse_stale(self) -> None:
         """Raise InputsChanged where the inputs are not as Spark listed them.

@@ -27,6 +27,7 @@ from etl.delivery.row_filter import (
 )
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY, RowIdentity
+from etl.sinks.keys import without_negative_zeros
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
 from etl.sinks.limits import repaired
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
@@ -94,7 +95,7 @@ def _delivered(
         name for name in task.quarantine.schema.names if name in names
     ]  # the file's, which audit reads
     for batch in batches:
-        rows = cast_to(batch, row_filter.columns)
+        rows = without_negative_zeros(cast_to(batch, row_filter.columns), row_filter.keys)
         held, reasons = split_rows(row_filter, batch, rows, report)
         if held is not None:
             bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons, task.files)

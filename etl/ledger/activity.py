@@ -123,7 +123,7 @@ def _running(found: Mapping[str, Any]) -> Running:
         pid=pid,
         since=found["started_at"],
         seen=found["seen_at"],
-        alive=found["fresh"] and not leases.is_dead(found["holder"]),
+        alive=found["fresh"] and not leases.is_dead(found["holder"], found["process"]),
         batch=found["batch_id"],
         batch_since=found["opened_at"],
         batches=found["batches"],

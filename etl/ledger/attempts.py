@@ -68,5 +68,7 @@ def skip_numbers(cursor: Cursor, number: int) -> None:
     STATEMENTS.execute(cursor, "skip_numbers", number=number)
 
 
-def close_attempt(cursor: Cursor, delivery_id: int, outcome: str) -> None:
-    STATEMENTS.execute(cursor, "close_attempt", delivery=delivery_id, outcome=outcome)
+def close_attempt(cursor: Cursor, lease: Lease, delivery_id: int, outcome: str) -> bool:
+    """End an open attempt of this run; return False where it is none: it was fenced or lost, or is another's by now."""
+    STATEMENTS.execute(cursor, "close_attempt", delivery=delivery_id, run=lease.run_id, outcome=outcome)
+    return cursor.rowcount == 1

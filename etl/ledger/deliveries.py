@@ -104,8 +104,10 @@ def delivery_of_batch(cursor: Cursor, stream_id: str, batch_id: int) -> int | No
     return None if found is None else int(found["delivery_id"])
 
 
-def is_delivered(cursor: Cursor, delivery_id: int) -> bool:
-    return STATEMENTS.execute(cursor, "delivery_exists", delivery=delivery_id).fetchone() is not None
+def is_delivered(cursor: Cursor, delivery_id: int, run_id: str) -> bool:
+    """Tell whether this run has delivered under this number: after a restore the number may be another's."""
+    STATEMENTS.execute(cursor, "delivery_exists", delivery=delivery_id, run=run_id)
+    return cursor.fetchone() is not None
 
 
 def last_delivery(cursor: Cursor, pipeline: str) -> int | None:

@@ -59,5 +59,7 @@ def diagnose(
         return Diagnosis(state="idle", next=run)
     if outcome == "stopped":
         return Diagnosis(state="idle, stopped on request", next=run)
+    if outcome == "TransformFailed":
+        return Diagnosis(state=f"last run: {outcome}, which first needs another transform", next=run)
     recover = f"sluice recover {pipeline}"
     return Diagnosis(state=f"last run: {outcome}", next=recover if outcome in RECOVERED_FROM else run)

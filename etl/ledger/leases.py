@@ -6,7 +6,9 @@ import os
 import socket
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -36,20 +38,44 @@ def holder() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
+def process() -> str:
+    """Return what tells this process from any other that has its name: a kernel's boot, a PID namespace and a start.
+
+    HAZARD: two containers may have one host name, and processes of the same numbers.
+    """
+    return f"{_place()} {_started(os.getpid())}"
+
+
+def _place() -> str:
+    """Return where a process number means the same process as here: the kernel's boot and the PID namespace."""
+    with suppress(OSError):  # other systems have no such files, and no such namespaces
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+    return ""
+
+
+def _started(pid: int) -> str:
+    """Return when a process began, in ticks since the boot; nothing where that is not known, or it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    return ""
+
+
 def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     """Make this run the only one that may commit, and fence open attempts of others; or raise Busy.
 
-    A holder with a fresh heartbeat is not robbed, unless it was a process of this host that is dead.
+    A holder with a fresh heartbeat is not robbed, unless its process is known to be dead.
     """
     run_id = str(uuid.uuid4())
     lock(cursor, pipeline)
     held = row(STATEMENTS.execute(cursor, "lease", pipeline=pipeline, silence=SILENCE))
-    if held and held["fresh"] and not is_dead(held["holder"]):
+    if held and held["fresh"] and not is_dead(held["holder"], held["process"]):
         raise Busy(
             f"Pipeline {pipeline} is run by {held['holder']}, seen within the last {SILENCE}",
             remedy="wait until that run ends, or stop it; then run again",
         )
-    STATEMENTS.execute(cursor, "insert_run", run=run_id, pipeline=pipeline, holder=holder())
+    STATEMENTS.execute(
+        cursor, "insert_run", run=run_id, pipeline=pipeline, holder=holder(), process=process()
+    )
     STATEMENTS.execute(cursor, "take_lease", pipeline=pipeline, run=run_id)
     STATEMENTS.execute(cursor, "close_dead_runs", pipeline=pipeline, run=run_id)
     STATEMENTS.execute(cursor, "fence_attempts", pipeline=pipeline)
@@ -60,20 +86,26 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
 def fence_dead_beside(cursor: Cursor, pipeline: str) -> None:
     """End the runs beside the stream whose processes died, and fence their attempts; the caller holds the row's lock."""
     others = rows(STATEMENTS.execute(cursor, "others", pipeline=pipeline, silence=SILENCE))
-    dead = [one["run_id"] for one in others if not one["fresh"] or is_dead(one["holder"])]
+    dead = [one["run_id"] for one in others if not one["fresh"] or is_dead(one["holder"], one["process"])]
     STATEMENTS.execute(cursor, "end_dead", dead=dead)
     STATEMENTS.execute(cursor, "fence", pipeline=pipeline)
 
 
-def is_dead(lease_holder: str) -> bool:
-    """Tell whether the holder was a process of this host that has ended, reaped by its parent or not."""
+def is_dead(lease_holder: str, its_process: str | None) -> bool:
+    """Tell whether the holder was a process that could be seen from here and has ended, reaped by its parent or not.
+
+    Of any other nothing is known.
+    """
     host, _, pid = lease_holder.partition("/")
-    if host != socket.gethostname():
+    place, _, started = (its_process or "").rpartition(" ")
+    if host != socket.gethostname() or its_process is None or place != _place():
         return False
     try:
-        return psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+        if psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE:
+            return True
     except psutil.NoSuchProcess:
         return True
+    return _started(int(pid)) not in (started, "")
 
 
 def heartbeat(cursor: Cursor, lease: Lease) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import psycopg2
 
-from etl.common.database import TIMEOUTS, Cursor, constraint_of, row_as, wait_for_locks
+from etl.common.database import TIMEOUTS, Cursor, constraint_of, row_as, waiting_apart
 from etl.common.errors import Busy, TableRefused
 from etl.common.statements import Statements
 from etl.ledger.deliveries import last_delivery
@@ -111,13 +111,14 @@ def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
 def lock(cursor: Cursor, pipeline: str) -> LockedPipeline | None:
     """Lock the pipeline's row and return it, None where there is none; wait for an open commit of it to end.
 
-    Raises Busy where that takes longer than lock_timeout.
+    Raises Busy where that takes longer than lock_timeout, or where somebody cancels it.
     """
     try:
         return row_as(STATEMENTS.execute(cursor, "lock_pipeline", pipeline=pipeline), LockedPipeline)
-    except psycopg2.errors.LockNotAvailable as error:
+    except (psycopg2.errors.LockNotAvailable, psycopg2.errors.QueryCanceled) as error:
+        said = str(error).strip().splitlines()[0]
         raise Busy(
-            f"A commit of pipeline {pipeline} is under way, for longer than lock_timeout",
+            f"A commit of pipeline {pipeline} is under way, and the wait for it was ended ({said})",
             remedy="wait until it ends, then run again",
         ) from error
 
@@ -125,9 +126,8 @@ def lock(cursor: Cursor, pipeline: str) -> LockedPipeline | None:
 def lock_staged(cursor: Cursor, pipeline: str) -> LockedPipeline | None:
     """Lock and return the pipeline's row, waiting as long as a transaction of ours may take (60 min).
 
-    A shorter wait would give up what this run has staged for another run's commit. Raises Busy.
+    A shorter wait would give up what this run has staged for another run's commit. It counts for no limit of
+    this transaction, which has all of its own time afterwards. Raises Busy.
     """
-    wait_for_locks(cursor, TIMEOUTS["transaction_timeout"])
-    found = lock(cursor, pipeline)
-    wait_for_locks(cursor, TIMEOUTS["lock_timeout"])
-    return found
+    with waiting_apart(cursor, TIMEOUTS["transaction_timeout"]):
+        return lock(cursor, pipeline)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from psycopg2.extras import Json
 
 from etl.common.database import Cursor, row_as
+from etl.common.errors import Fenced
 from etl.common.statements import Statements
 from etl.ledger.pipelines import pipeline_row
 from etl.ledger.stops import forget_stops
@@ -53,6 +54,7 @@ class StreamState:
 def register_stream(
     cursor: Cursor,
     pipeline: str,
+    run_id: str,
     stream_id: str,
     *,
     checkpoint: str | None,
@@ -61,17 +63,20 @@ def register_stream(
 ) -> None:
     """Make `stream_id` the pipeline's current stream: from now on no other may commit.
 
-    What stopped batches of other streams is forgotten.
+    What stopped batches of other streams is forgotten. Raises Fenced where another run has the lease by now.
     """
     STATEMENTS.execute(
         cursor,
         "register_stream",
         pipeline=pipeline,
+        run=run_id,
         stream=stream_id,
         checkpoint=checkpoint,
         first_batch=first_batch,
         state=list(state),
     )
+    if cursor.rowcount != 1:
+        raise Fenced.of(pipeline)
     forget_stops(cursor, pipeline)
 
 

@@ -74,6 +74,7 @@ def problems(pipeline: Any) -> list[str]:
         found.append(f"unreadable: {pipeline.unreadable!r} must be one of {', '.join(get_args(Unreadable))}")
     if pipeline.late is not None:
         found += _input_column_problems("late", pipeline.late)
+    found += _bound_problems("not_after", pipeline.not_after)
     if isinstance(pipeline.metrics, tuple):
         found += [wrong for column in pipeline.metrics for wrong in _column_problems("metrics", column)]
         found += [f"metrics: {one!r} is there twice" for one in sorted(doubled(pipeline.metrics))]
@@ -182,6 +183,7 @@ def _stream_problems(pipeline: Any) -> list[str]:
         found += [f"{where}.schema: {one}" for one in ddl_problems(stream.schema, _taken(pipeline))]
         if stream.late is not None:
             found += _input_column_problems(f"{where}.late", stream.late)
+        found += _bound_problems(f"{where}.not_after", stream.not_after)
     if are_sources(sources):
         named = [one.stream for one in sources]
         found += [
@@ -342,6 +344,21 @@ def _input_column_problems(where: str, column: object) -> list[str]:
     if not isinstance(column, str) or not column:
         return [f"{where}: {column!r} must be the name of a column"]
     return []
+
+
+def _bound_problems(where: str, bounds: object) -> list[str]:
+    if not isinstance(bounds, Mapping):
+        return [f"{where}: must be a mapping of a column to datetime.timedelta(…), or to another column"]
+    found: list[str] = []
+    for column, bound in bounds.items():
+        found += _input_column_problems(where, column)
+        if isinstance(bound, dt.timedelta) and bound >= dt.timedelta():
+            continue
+        if not isinstance(bound, str) or not bound or bound == column:
+            found.append(
+                f"{where}[{column!r}]: {bound!r} must be a datetime.timedelta of 0 or more, or the name of another column"
+            )
+    return found
 
 
 def _schedule_problems(schedule: object) -> list[str]:

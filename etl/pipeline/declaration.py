@@ -155,6 +155,12 @@ class Stream:
 
     schema: str  # Spark DDL of its sources
     late: str | None = None  # the column of event time: what is behind the watermark is held
+    not_after: Mapping[str, dt.timedelta | str] = field(default_factory=dict)  # as Pipeline.not_after
+
+    @property
+    def holds_good_records(self) -> bool:
+        """Tell whether records are held that are not malformed."""
+        return self.late is not None or bool(self.not_after)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,6 +297,9 @@ class Pipeline:
     # complete into a replace sink.
     output_mode: OutputMode | None = None
     late: str | None = None  # the schema's column of event time: what is behind the watermark is held
+    # Columns of the schema that are moments, each with how far ahead of the batch's clock it may be, or with the column
+    # that it may not be after: what is ahead is held, before a watermark sees it.
+    not_after: Mapping[str, dt.timedelta | str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()  # columns of the output whose metrics are kept with each batch
     max_quarantine_share: float = 0.05  # of a batch's records, from 0 to 1; beyond it the batch stops
     # Of the rows that a replay replaces, from 0 to 1: where it delivers fewer by more, it changes nothing and asks.
@@ -302,7 +311,7 @@ class Pipeline:
     unknown: Unknown = "report"
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
-    retries: int = 3  # of a run that failed by an outage or a crash; unless `follow` keeps it up
+    retries: int = 3  # of a run that crashed: an outage is waited for; unless `follow` keeps it up
     retry_delay: dt.timedelta = dt.timedelta(minutes=1)  # before the first; then twice as long each time
     owner: str = "sluice"  # who is asked about it, as Airflow shows
     tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"
@@ -350,13 +359,20 @@ class Pipeline:
     @property
     def all_streams(self) -> Mapping[str | None, Stream]:
         """Return every kind of record that is read, by its name; the one of `schema` has none."""
-        main: dict[str | None, Stream] = {None: Stream(schema=self.schema, late=self.late)}
+        main: dict[str | None, Stream] = {
+            None: Stream(schema=self.schema, late=self.late, not_after=self.not_after)
+        }
         return main | dict(self.streams)
 
     @property
     def tells_late(self) -> bool:
         """Tell whether records behind the watermark are held, of any stream."""
         return any(kind.late is not None for kind in self.all_streams.values())
+
+    @property
+    def bounds_moments(self) -> bool:
+        """Tell whether records are held by the clock of their batch, of any stream."""
+        return any(kind.not_after for kind in self.all_streams.values())
 
 
 def described(noun: Any) -> dict[str, Any]:

@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from etl.quality.compile import CompiledRule, CompiledSuite
 
 
-def require_evaluable(suite: CompiledSuite, frame: DataFrame) -> None:
-    """Raise VerdictUnknown for the first rule that fails over the rows of `frame`; return if none does.
+def require_evaluable(suite: CompiledSuite, frame: DataFrame) -> Exception | None:
+    """Raise VerdictUnknown for the first rule that fails over the rows of `frame`.
 
-    It is no rule's fault when all rules together can be evaluated, or when the rows can't be had even without
-    them. Each look is a pass over the batch that writes nothing.
+    It is no rule's fault when the rows can't be had even without them: returns that error; or when all rules
+    together can be evaluated: returns None. Each look is a pass over the batch that writes nothing.
     """
+    if (without_rules := failure(frame)) is not None:
+        return without_rules
     together = frame.observe("alone", *suite.aggregates) if suite.aggregates else frame
-    if _failure(together.select("*", *suite.flags)) is None or _failure(frame) is not None:
-        return
+    if failure(together.select("*", *suite.flags)) is None:
+        return None
     for rule in suite.rules:
-        if (wrong := _failure(_observed_alone(rule, frame))) is not None:
+        if (wrong := failure(_observed_alone(rule, frame))) is not None:
             raise unknown(suite.name, rule.declared, _why(wrong)) from wrong
+    return None
 
 
 def _observed_alone(rule: CompiledRule, frame: DataFrame) -> DataFrame | None:
@@ -35,7 +38,8 @@ def _observed_alone(rule: CompiledRule, frame: DataFrame) -> DataFrame | None:
     return observed.select("*", *(flag.alias(f"_alone{at}") for at, flag in enumerate(rule.flags)))
 
 
-def _failure(frame: DataFrame | None) -> Exception | None:
+def failure(frame: DataFrame | None) -> Exception | None:
+    """Return the error with which a pass over all of a frame ends; None where it does not fail, or there is no frame."""
     if frame is None:
         return None
     try:

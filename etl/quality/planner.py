@@ -287,8 +287,8 @@ class Planner:
         except AnalysisException as wrong:
             try:
                 self.frame.select(condition)
-            except AnalysisException:
-                raise Refused(f"Spark can't resolve it: {in_short(wrong)}") from wrong
+            except AnalysisException as meant:  # the filter's error may be of its window alone
+                raise Refused(f"Spark can't resolve it: {in_short(meant)}") from meant
             raise NotInThePass("it compares rows with one another") from wrong
 
     def derived(self, metric: Any, rule: DeclaredRule) -> Derived:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etl.common.errors import SetupError
+from etl.common.wording import pluralize
 from etl.quality.gx import registered
 from etl.quality.trend_rules import Across
 from etl.quality.verdict import Severity
@@ -29,7 +30,10 @@ EXPECTATION_KEYS = frozenset(
         "expectation_context",
     }
 )
-RESERVED_REASONS = frozenset({"malformed", "late"})
+# Of a suite that GX before 1.0 wrote.
+_RENAMED = {"expectation_suite_name": "name", "evaluation_parameters": "suite_parameters"}
+_GONE = ("data_asset_type", "ge_cloud_id")
+RESERVED_REASONS = frozenset({"malformed", "late", "future"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +87,14 @@ def _document(source: Path | Mapping[str, Any]) -> Mapping[str, Any]:
     where = str(source) if isinstance(source, Path) else "the suite"
     remedy = "give the path of a suite that GX wrote (ExpectationSuite.to_json_dict)"
     try:
-        document = json.loads(source.read_text(encoding="utf-8")) if isinstance(source, Path) else source
+        document = json.loads(source.read_text(encoding="utf-8-sig")) if isinstance(source, Path) else source
     except (OSError, ValueError) as wrong:
         raise SetupError(f"{where} can't be read as a suite: {wrong}", remedy=remedy) from wrong
+    if isinstance(document, Mapping) and (older := _of_older_gx(document)):
+        raise SetupError(
+            f"{where} is a suite of an older Great Expectations: {older}",
+            remedy="rename it so, or write the suite again with GX 1",
+        )
     if not (
         isinstance(document, Mapping)
         and isinstance(document.get("name"), str)
@@ -93,6 +102,22 @@ def _document(source: Path | Mapping[str, Any]) -> Mapping[str, Any]:
     ):
         raise SetupError(f"{where} is no suite: it needs a name and a list of expectations", remedy=remedy)
     return document
+
+
+def _of_older_gx(document: Mapping[str, Any]) -> str | None:
+    """Say what GX before 1.0 has named otherwise in a suite; None where there is nothing of it."""
+    told = [f"`{old}` is `{new}` now" for old, new in _RENAMED.items() if old in document]
+    told += [f"`{name}` is no more" for name in _GONE if name in document]
+    entries = document.get("expectations")
+    old = [
+        number
+        for number, entry in enumerate(entries if isinstance(entries, list) else [])
+        if isinstance(entry, Mapping) and "expectation_type" in entry and "type" not in entry
+    ]
+    if old:
+        several = f" in {pluralize(len(old), 'expectation')}"
+        told.append(f"`expectation_type` is `type` now{several}")
+    return "; ".join(told) if old or document.keys() & _RENAMED.keys() else None
 
 
 def _digest(document: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ Spark's own mark included; no other batch begins.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from etl.common import steps
-from etl.common.database import transaction
+from etl.common.database import Cursor, transaction
 from etl.common.errors import Fenced, SetupError
 from etl.ledger import leases
 from etl.ledger.leases import Lease
@@ -26,6 +27,7 @@ from etl.spark.signals import SIGNALS, stop_at_once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("sluice")
 
 _FOLDERS = "spark.sql.sources.parallelPartitionDiscovery.threshold"  # beyond which a job lists them
 
@@ -55,7 +57,9 @@ class RunControl:
 
     @property
     def stopping(self) -> str:
-        """Return what a person who has sent a signal is told at once."""
+        """Return what a person is told at once, who has sent a signal or sees that somebody else asked."""
+        if self.by_signal is None:
+            return f"stopping after the batch in flight, asked by {self.stop_requested_by}"
         same_signal = "Ctrl-C" if self.by_signal == signal.SIGINT else "SIGTERM"
         what = "this batch" if self.correction_left is None else "this commit"
         return f"stopping after {what}; {same_signal} again to stop now"
@@ -74,6 +78,17 @@ class RunControl:
         if by is not None and self.stop_requested_by is None:
             self.stop_requested_by = by
 
+    def ask_ledger(self, cursor: Cursor, lease: Lease) -> None:
+        """Note, and log at once, who asked the run to stop by `sluice stop`; nobody may have."""
+        by = leases.stop_asked(cursor, lease)
+        if by is not None and self.stop_requested_by is None:
+            log.info(
+                "%s was asked to stop by %s: it ends after the batch in flight, if any",
+                lease.pipeline,
+                by,
+            )
+        self.request_stop(by)
+
     def refuse_next(self, dsn: str, lease: Lease) -> None:
         """Raise StopAsked before a batch begins if the run was asked to stop.
 
@@ -81,7 +96,7 @@ class RunControl:
         """
         if self.stop_requested_by is None:
             with transaction(dsn) as cursor:
-                self.request_stop(leases.stop_asked(cursor, lease))
+                self.ask_ledger(cursor, lease)
         if self.stop_requested_by is not None:
             self.heeded = True
             raise StopAsked(f"{lease.pipeline} was asked to stop by {self.stop_requested_by}")

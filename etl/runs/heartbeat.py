@@ -105,7 +105,7 @@ def _beat(own: Pool, lease: Lease, control: RunControl) -> None:
     try:
         with own.transaction() as cursor:
             if leases.heartbeat(cursor, lease):
-                control.request_stop(leases.stop_asked(cursor, lease))
+                control.ask_ledger(cursor, lease)
                 return
         log.warning(
             "another command ended this run of %s in the ledger: it was silent for too long", lease.pipeline

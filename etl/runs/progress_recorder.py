@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from psycopg2.extras import Json
@@ -40,6 +40,7 @@ _NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # what Spark begins with
 
 
 LEAST_KEPT = 100  # batches
+AHEAD = timedelta(days=1)  # of a batch's own time: event time that is no zone's fault
 
 
 def kept_batches(horizon: timedelta) -> int:
@@ -58,6 +59,7 @@ class ProgressRecorder:
         self._looked = ""  # when the trigger began that was looked at last
         self._unwritten: deque[StreamingProgress] = deque(maxlen=LEAST_KEPT)
         self._failed = False
+        self._warned = False  # of event time that is ahead of the clock
 
     def delivered(self, receipt: Receipt) -> None:
         """Note the phases of a batch, within its foreachBatch: Spark tells of the batch later."""
@@ -74,6 +76,7 @@ class ProgressRecorder:
             for one in _since(query, self._looked):
                 self._unwritten.append(_progress(one))
                 self._looked = self._unwritten[-1]["timestamp"]
+                self._warn_of_the_future(self._unwritten[-1])
             self._write([one for one in self._unwritten if "addBatch" in one["durationMs"]])
             self._unwritten.clear()
         except (OSError, Py4JError) as error:  # its JVM is gone, which the run itself tells
@@ -84,6 +87,20 @@ class ProgressRecorder:
             self._failed = True
         else:
             self._failed = False
+
+    def _warn_of_the_future(self, batch: StreamingProgress) -> None:
+        """Log a warning, once a run, of a batch whose newest event time is ahead of the clock: the watermark follows it."""
+        newest = batch.get("eventTime", {}).get("max")
+        if self._warned or newest is None or _moment(newest) - _moment(batch["timestamp"]) < AHEAD:
+            return
+        self._warned = True
+        log.warning(
+            "batch %s of %s read a record of %s, which is ahead of the clock: the watermark follows it, and all that comes"
+            " behind it is late. `not_after=` in the declaration holds such records; docs/state.md says how to begin anew",
+            batch["batchId"],
+            self._name,
+            newest,
+        )
 
     def _write(self, batches: Sequence[StreamingProgress]) -> None:
         if not batches:
@@ -97,6 +114,10 @@ class ProgressRecorder:
             STATEMENTS.execute(cursor, "forget_progress", stream=self._stream, batch=oldest)
         for one in batches:
             self._phases.pop(one["batchId"], None)
+
+
+def _moment(told: str) -> datetime:
+    return datetime.fromisoformat(told)
 
 
 def _since(query: StreamingQuery, looked: str) -> list[Any]:

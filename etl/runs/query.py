@@ -17,6 +17,7 @@ from etl.common.errors import (
 from etl.runs.follow import RunControl
 from etl.spark import jvm_log
 from etl.spark.java_errors import Cause, classify
+from etl.spark.session import unlogged_analysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +75,7 @@ def run_query(
     control = control or RunControl()
     query = _started(writer, pipeline, control, once=once)
     try:
-        with watched(query):
+        with watched(query), unlogged_analysis():
             _await(query, pipeline, control, settled, exhausted, caught_up)
     except (OSError, Py4JError) as error:
         raise SluiceError(

@@ -72,7 +72,7 @@ def _deliver_all(
 ) -> Summary:
     stream = stream_of(workspace, pipeline)
     refuse_lost(workspace, pipeline)
-    stream_id = stream.begin()
+    stream_id = stream.begin(lease)
     with transaction(stream.dsn) as cursor:
         leases.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)

@@ -212,12 +212,21 @@ def _place(server: Postgres) -> None:
     entry = pwd.getpwnam(server.user)
     if not link.exists():
         link.unlink(missing_ok=True)  # it may point to a folder that is gone
+        _let_through(server.home, entry.pw_gid)
         if not _may_use(server, server.home):
             name = hashlib.sha256(str(server.home).encode()).hexdigest()[:12]
-            make_folder(SHARED)
+            make_folder(SHARED, 0o755)
             link.symlink_to(make_folder(SHARED / name, 0o700))
         make_folder(link, 0o700)
     os.chown(link, entry.pw_uid, entry.pw_gid)
+
+
+def _let_through(home: Path, group: int) -> None:
+    """Let the system user's group through a home that is root's alone: it can list nothing, and others get no further."""
+    found = home.stat()
+    if found.st_uid == os.geteuid() and found.st_mode & 0o777 == 0o700:
+        os.chown(home, -1, group)
+        home.chmod(0o710)
 
 
 def _may_use(server: Postgres, path: Path) -> bool:
@@ -243,7 +252,7 @@ def _binaries(server: Postgres) -> Path:
     site, package = installed.parent.parent, installed.parent.name
     copy = SHARED / f"{WHEEL}-{importlib.metadata.version(WHEEL)}"
     if not copy.is_dir():
-        part = make_folder(SHARED) / f".{copy.name}.{os.getpid()}"
+        part = make_folder(SHARED, 0o755) / f".{copy.name}.{os.getpid()}"
         # Side by side as in the wheel: the programs look for their libraries by the way from one to the other.
         for folder in (installed, site / f"{package}.libs"):
             if folder.is_dir():

@@ -33,8 +33,11 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
 
 
-def make_folder(folder: Path, mode: int = 0o755) -> Path:
-    """Create the folder and its parents. Raises SetupError, which says in one line why that can't be."""
+def make_folder(folder: Path, mode: int = 0o700) -> Path:
+    """Create the folder for this user alone, and its parents; one that is there keeps its mode.
+
+    Raises SetupError, which says in one line why that can't be.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=mode)
     except OSError as error:

@@ -53,7 +53,7 @@ class SinkMode(ABC):
     def merge(self, cursor: Cursor, staged: StagedRows) -> None:
         """Bring staged rows into the warehouse's table, within the caller's transaction.
 
-        Raises StagingLost where some of them are gone.
+        Raises StagingLost where some of them are gone, TableRefused where the table does not take them all.
         """
 
     def in_force(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
@@ -102,8 +102,8 @@ class UpsertMode(SinkMode):
         return {"keys": self.sink.keys, "newest": [self.sink.newest]}
 
     def merge(self, cursor: Cursor, staged: StagedRows) -> None:
-        staged.require_staged(cursor)  # how many of them are the newest of their keys, nobody knows
         key = self.key
+        keys = staged.keys_staged(cursor, key.columns)
         updated = [name for name in (*staged.columns, *SYSTEM_COLUMNS) if name not in key.columns]
         assignments = (sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in updated)
         STATEMENTS.execute(
@@ -120,6 +120,26 @@ class UpsertMode(SinkMode):
             batch=staged.identity.batch_id,
             delivery=staged.identity.delivery_id,
         )
+        if cursor.rowcount != keys:  # the others are covered by newer rows, or something kept them out
+            self._require_merged(cursor, staged)
+
+    def _require_merged(self, cursor: Cursor, staged: StagedRows) -> None:
+        """Raise TableRefused unless the table has each staged row, or one that is as new, of its key."""
+        key = self.key
+        same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key.columns)
+        STATEMENTS.execute(
+            cursor,
+            "count_unmerged",
+            target=staged.target,
+            staging=sql.Identifier(staged.staging),
+            newest=sql.Identifier(key.newest),
+            same_key=sql.SQL(" AND ").join(same),
+            tasks=list(staged.tasks),
+            delivery=staged.identity.delivery_id,
+        )
+        [(missing,)] = cursor.fetchall()
+        if missing:
+            staged.refuse_missing(cursor, missing)
 
 
 class ReplaceMode(SinkMode):
@@ -175,7 +195,7 @@ def _append(cursor: Cursor, staged: StagedRows) -> None:
         batch=staged.identity.batch_id,
         delivery=staged.identity.delivery_id,
     )
-    staged.require_moved(cursor.rowcount)
+    staged.require_moved(cursor, cursor.rowcount)
 
 
 def mode_of(sink: Sink) -> SinkMode:

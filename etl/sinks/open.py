@@ -14,6 +14,7 @@ from etl.pipeline import Partition, Pipeline, Sink
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import Lake, LakeTable
 from etl.sinks.modes import SinkMode, mode_of
+from etl.sinks.warehouse.row_size import table_limits
 from etl.sinks.warehouse.table import Warehouse
 
 
@@ -134,7 +135,8 @@ def sink_problems(sink: Sink, columns: pa.Schema) -> list[str]:
         problems.append(
             f"{by.kind} of {by.column}, which is {columns.field(by.column).type}, makes no partitions"
         )
-    return problems
+    key = mode_of(sink).key
+    return problems + table_limits(columns, key.columns if key else ())
 
 
 def _partitions(by: Partition, kind: pa.DataType) -> bool:

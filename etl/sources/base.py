@@ -10,9 +10,9 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from etl.common.errors import SetupError, SluiceError
 from etl.common.outcome import in_short
@@ -20,6 +20,7 @@ from etl.common.record_bounds import Bounds
 from etl.common.record_columns import (
     BEHIND,
     DETAIL,
+    FUTURE_REASON,
     MALFORMED_COLUMN,
     MALFORMED_REASON,
     ORIGIN,
@@ -42,7 +43,7 @@ from etl.spark.hidden import hide, unhide
 from etl.spark.observation import observed
 from etl.spark.session import call_sites, unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
-from etl.spark.watermark import LATE, is_behind, is_late
+from etl.spark.watermark import LATE, ahead, is_behind, is_late
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,6 +70,7 @@ class Source(ABC):
     scorers: Mapping[str, ModelScorer] = field(default_factory=dict)  # the models, likewise
     models: ModelVersions | None = None  # where their versions are told; None: of a pipeline without any
     late_by: dict[str | None, str] = field(default_factory=dict)  # by stream; found in the transform's plan
+    clock_ms: int | None = None  # since 1970; None: where it is read in batches, that of each
 
     @cached_property
     def streamed(self) -> DataFrame:
@@ -118,6 +120,10 @@ class Source(ABC):
         """
         return unhide(self.streamed, ORIGIN)
 
+    def at(self, clock_ms: int) -> Self:
+        """Return the source as of a moment, since 1970: all that it reads is of one clock, whenever Spark reads it."""
+        return replace(self, clock_ms=clock_ms) if self.pipeline.bounds_moments else self
+
     def of_batch(self, frame: DataFrame) -> tuple[Source, DataFrame]:
         """Return the source that a micro-batch was read from, and the transform's output of the batch."""
         return self, frame
@@ -165,20 +171,18 @@ class Source(ABC):
         return union([unhide(self._put_out(part, counted=False), ORIGIN) for part in parts])
 
     def malformed(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> DataFrame:
-        """Return exactly the malformed and the held late records of the given files.
+        """Return exactly the records of the given files that are held: malformed, late, or ahead of a bound.
 
         The columns are `_raw`, `_source_path`, `_why` and `_detail`, all text; a late record has no `_detail`.
         """
         from pyspark.sql import functions as F
 
-        marked = [
-            self._marked(name, frame) for name, frame in self._static(uris, broken, malformed=True).items()
-        ]
+        read = self._static(uris, broken, malformed=True)
         bad = [
-            frame.where(F.col(MALFORMED_COLUMN).isNotNull()).select(
-                F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY, DETAIL
-            )
-            for frame in marked
+            self._marked(name, frame)
+            .where(F.col(MALFORMED_COLUMN).isNotNull())
+            .select(F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY, self._detail(name).alias(DETAIL))
+            for name, frame in read.items()
         ]
         return reduce(lambda one, other: one.unionAll(other), bad)
 
@@ -213,7 +217,7 @@ class Source(ABC):
 
         nothing = F.lit(None).cast("string")
         for name in self._observations.values():
-            frame = frame.observe(name, *_counted(nothing, nothing, nothing, carried=0))
+            frame = frame.observe(name, *_counted(nothing, nothing, nothing, nothing, carried=0))
         return frame
 
     def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
@@ -250,7 +254,7 @@ class Source(ABC):
         return len(self.late_by) > known_before
 
     def _good(self, name: str | None, records: DataFrame, *, counted: bool = True) -> DataFrame:
-        """Return the records that are neither malformed nor held as late; count all first, those apart."""
+        """Return the records that are not held; count all first, those that are apart."""
         from pyspark.sql import functions as F
 
         marked = self._marked(name, records)
@@ -264,10 +268,11 @@ class Source(ABC):
     def _counts(self, name: str | None) -> tuple[Column, ...]:
         from pyspark.sql import functions as F
 
-        late = self.pipeline.all_streams[name].late
-        held = F.col(MALFORMED_COLUMN), F.col(SOURCE_PATH), F.col(DETAIL)
-        # A record that is late, and not malformed, has not told its file.
-        counts = _counted(*held, carried=self._carried() if late is None else 0)
+        stream = self.pipeline.all_streams[name]
+        late, held = stream.late, (F.col(MALFORMED_COLUMN), F.col(SOURCE_PATH), self._detail(name))
+        note = F.when(~F.col(WHY).eqNullSafe(MALFORMED_REASON), F.col(DETAIL))
+        # A record that is held, and not malformed, has not told its file.
+        counts = _counted(*held, note, carried=0 if stream.holds_good_records else self._carried())
         if late is not None:
             return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
         return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
@@ -283,27 +288,36 @@ class Source(ABC):
         return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
 
     def _marked(self, name: str | None, records: DataFrame) -> DataFrame:
-        """Mark the records that are none for the transform with `_why`; `_malformed` keeps a late one as JSON.
+        """Mark the records that are none for the transform with `_why`; `_malformed` keeps a good one as JSON.
 
         Late ones that are not held are marked in `_behind` instead.
         """
         from pyspark.sql import functions as F
 
+        stream, by = self.pipeline.all_streams[name], self.late_by.get(name)
         why = F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
-        at = self.pipeline.all_streams[name].late
-        if at is None:
-            marked = records.withColumn(WHY, why)
-            by = self.late_by.get(name)
-            return (
-                marked.withColumn(BEHIND, F.col(WHY).isNull() & is_behind(F.col(quoted(by))))
-                if by
-                else marked
-            )
-        late = F.col(WHY) == LATE
+        if stream.not_after:
+            why = why.when(self._ahead(name).isNotNull(), FUTURE_REASON)
+        if stream.late is not None:
+            why = why.when(is_late(quoted(stream.late)), LATE)
+        marked = records.withColumn(WHY, why)
+        if stream.late is None and by:
+            marked = marked.withColumn(BEHIND, F.col(WHY).isNull() & is_behind(F.col(quoted(by))))
+        if not stream.holds_good_records:
+            return marked
         fields = (F.col(quoted(field.name)) for field in self.fields[name].fields)
-        whole = F.to_json(F.struct(*fields), NESTED)
-        marked = records.withColumn(WHY, why.when(is_late(quoted(at)), LATE))
-        return marked.withColumn(MALFORMED_COLUMN, F.when(late, whole).otherwise(F.col(MALFORMED_COLUMN)))
+        whole = F.when(F.col(WHY).isin(FUTURE_REASON, LATE), F.to_json(F.struct(*fields), NESTED))
+        return marked.withColumn(MALFORMED_COLUMN, F.coalesce(whole, MALFORMED_COLUMN))
+
+    def _ahead(self, name: str | None) -> Column:
+        return ahead(self.pipeline.all_streams[name].not_after, self.clock_ms)
+
+    def _detail(self, name: str | None) -> Column:
+        """Return what is wrong with a held record: of a late one nothing is said."""
+        from pyspark.sql import functions as F
+
+        said = F.when(F.col(WHY) == MALFORMED_REASON, F.col(DETAIL))
+        return said.when(F.col(WHY) == FUTURE_REASON, self._ahead(name))
 
     def misfits(self, uris: Iterable[str], *, streamed: bool = False) -> dict[str, str]:  # noqa: ARG002
         """Return the inputs that would be read with blurred values, each with the reason.
@@ -384,11 +398,12 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
             )
 
 
-def _counted(malformed: Column, path: Column, detail: Column, *, carried: int) -> tuple[Column, ...]:
+def _counted(
+    malformed: Column, path: Column, detail: Column, note: Column, *, carried: int
+) -> tuple[Column, ...]:
     """Return what is observed of records: `Counted.of` takes it."""
     from pyspark.sql import functions as F
 
-    notes = F.collect_list(F.when(malformed.isNull(), detail))
     length = F.octet_length(malformed) + F.octet_length(detail)
     held = F.struct(malformed.alias(RAW), path.alias(SOURCE_PATH), detail.alias(DETAIL))
     short = F.when(length <= LONGEST_CARRIED, length) if carried else F.lit(None).cast("int")
@@ -396,7 +411,7 @@ def _counted(malformed: Column, path: Column, detail: Column, *, carried: int) -
         F.count(F.lit(1)).alias("rows"),
         F.count(malformed).alias("malformed"),
         F.min_by(held, short, max(carried, 1)).alias("held"),
-        notes.alias("notes"),
+        F.collect_list(note).alias("notes"),
     )
 
 

@@ -134,7 +134,7 @@ class FileSource(Source):
         return self._read(files, (), broken=False)
 
     def _read(self, files: Files, uris: Iterable[str], *, broken: bool, malformed: bool = False) -> DataFrame:
-        only_malformed = malformed and self.pipeline.all_streams[files.stream].late is None
+        only_malformed = malformed and not self.pipeline.all_streams[files.stream].holds_good_records
         fields, uris = self.fields[files.stream], list(uris)
         if files.kind == "parquet":
             self._look_at([uri for uri in uris if uri not in self.read_as], fields)

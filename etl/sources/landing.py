@@ -12,6 +12,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from etl.common.errors import InputsDoubled, ServiceAway, SetupError
+from etl.common.outages import refused
 from etl.common.paths import filesystem, landing_path, shown
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Lookup, Pipeline
@@ -98,7 +99,8 @@ def _is_absolute(pattern: str) -> bool:
 def files_there(pattern: str, landing: str) -> set[str]:
     """Return the identities of the files that a pattern means, without those that Spark passes over for _ or a dot.
 
-    Raises ServiceAway when they can't be listed, and SetupError for a folder that holds itself, by a link.
+    Raises ServiceAway when they can't be listed now, and SetupError where this user may not, the path is none that a
+    file system takes, or a folder holds itself, by a link.
     """
     root = landing_path(landing)
     place = pattern if _is_absolute(pattern) else root
@@ -106,6 +108,10 @@ def files_there(pattern: str, landing: str) -> set[str]:
     try:
         return {identity(path, landing) for path in list_files(pattern, root)}
     except OSError as error:
+        if (why := refused(error)) is not None:
+            raise SetupError(
+                f"The files of {pattern} can't be listed. {why.seen}", remedy=why.remedy
+            ) from error
         raise ServiceAway(f"The files of {pattern} can't be listed: {error}", remedy="run again") from error
 
 

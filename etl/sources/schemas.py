@@ -49,11 +49,17 @@ def _refuse_timeless(pipeline: Pipeline, fields: Mapping[str | None, StructType]
 
     for name, kind in pipeline.all_streams.items():
         moments = [one.name for one in fields[name].fields if isinstance(one.dataType, TimestampType)]
-        if kind.late is not None and kind.late not in moments:
-            raise SetupError(
-                f"Pipeline {pipeline.name}: {field_of('late', name)}={kind.late!r} is no timestamp column of its schema",
-                remedy=f"name one of {', '.join(moments)}",
-            )
+        columns = [("late", kind.late)] if kind.late is not None else []
+        for column, bound in kind.not_after.items():
+            columns += [("not_after", one) for one in (column, bound) if isinstance(one, str)]
+        for field, column in columns:
+            if column not in moments:
+                raise SetupError(
+                    f"Pipeline {pipeline.name}: {field_of(field, name)}: {column!r} is no timestamp column of its schema",
+                    remedy=f"name one of {', '.join(moments)}"
+                    if moments
+                    else "declare a column as timestamp",
+                )
 
 
 def _refuse_unreadable(pipeline: Pipeline, fields: Mapping[str | None, StructType]) -> None:

@@ -76,7 +76,7 @@ def _learn(jars: Path, target: Path) -> None:
         "spark.sql.shuffle.partitions": "1",
     }
     try:
-        spark = launched(configuration | LOOPBACK | ROCKSDB, target.parent)
+        spark = launched(configuration | LOOPBACK | ROCKSDB, target.parent, {})
         gateway = spark.sparkContext._gateway
         assert gateway is not None
         with tempfile.TemporaryDirectory() as work:

@@ -191,6 +191,11 @@ def messages(error: Any) -> Iterator[str]:
         yield str(java.toString()).strip()
 
 
+def is_of_java(error: BaseException) -> bool:
+    """Tell whether an error holds a Java exception."""
+    return next(_exceptions(error), None) is not None
+
+
 def paths_in(error: Any) -> Iterator[str]:
     """Yield the paths of files that exceptions of Spark, or of our readers, are of, as they name them, outermost first."""
     for java in _exceptions(error):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.services.process import HOST
 from etl.spark import jvm_log
+from etl.spark.launch_faults import telling_of_launch
 from etl.spark.signals import end_with_this
 
 if TYPE_CHECKING:
@@ -27,8 +28,16 @@ ROCKSDB = {
 }
 
 
-def launched(configuration: Mapping[str, str], logs: Path) -> SparkSession:
-    """Launch a JVM that writes to a log below `logs` and not to the terminal; return a session in it."""
+def launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, str]) -> SparkSession:
+    """Launch a JVM that writes to a log below `logs` and not to the terminal; return a session in it.
+
+    Where that fails, the error names what of the environment, or of the `given` settings, is wrong.
+    """
+    with telling_of_launch(configuration, given):
+        return _launched(configuration, logs)
+
+
+def _launched(configuration: Mapping[str, str], logs: Path) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession

@@ -26,10 +26,14 @@ def opened(folder: Path) -> Iterator[IO[bytes]]:
     global _current
     _prune(folder)
     _current = folder / f"spark-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.log"
-    with _current.open("ab") as log:
+    with open(_current, "ab", opener=_for_this_user_alone) as log:
         with suppress(OSError):  # a file system without locks: there nothing is pruned
             fcntl.flock(log, fcntl.LOCK_SH)
         yield log
+
+
+def _for_this_user_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _prune(folder: Path) -> None:

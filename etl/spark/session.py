@@ -151,9 +151,9 @@ def start(settings: Settings, services: Services) -> SparkSession:
     # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
     python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python
-    logs = make_folder(settings.home / "logs")
+    logs = make_folder(make_folder(settings.home) / "logs")
     with home.lean(settings.home) if local else nullcontext():
-        return launched(conf, logs)
+        return launched(conf, logs, settings.spark_conf)
 
 
 @contextmanager

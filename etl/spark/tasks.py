@@ -42,8 +42,14 @@ def read_batches(
 
 
 def collect(job: DataFrame) -> list[Any]:
-    """Run a job that `in_tasks` made; return what its tasks answered."""
-    return [load(bytes(row.report)) for row in job.collect()]
+    """Run a job that `in_tasks` made; return what its tasks answered.
+
+    An error of it is raised, and not logged as well: Spark's log of it is pages long.
+    """
+    from etl.spark.session import unlogged_analysis
+
+    with unlogged_analysis():
+        return [load(bytes(row.report)) for row in job.collect()]
 
 
 @cache

@@ -3,8 +3,8 @@
 WITH stream AS (
     INSERT INTO sluice.stream (stream_id, pipeline, first_batch) VALUES (%(run)s, %(pipeline)s, 0)
 )
-INSERT INTO sluice.run (run_id, pipeline, stream_id, holder, kind, who, why, plan)
-VALUES (%(run)s, %(pipeline)s, %(run)s, %(holder)s, %(kind)s, %(who)s, %(why)s, %(plan)s)
+INSERT INTO sluice.run (run_id, pipeline, stream_id, holder, process, kind, who, why, plan)
+VALUES (%(run)s, %(pipeline)s, %(run)s, %(holder)s, %(process)s, %(kind)s, %(who)s, %(why)s, %(plan)s)
 
 -- name: is_open
 -- One row while the attempt may be committed: it was not fenced, and PostgreSQL did not lose it.

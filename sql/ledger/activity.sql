@@ -6,7 +6,7 @@ ORDER BY started_at DESC LIMIT 1
 
 -- name: running
 -- The runs of a pipeline that have not ended: where, since when, the batch at work, and what they delivered so far.
-SELECT r.run_id::text, r.kind, r.holder, r.started_at, r.seen_at, r.seen_at > now() - %(silence)s::interval AS fresh,
+SELECT r.run_id::text, r.kind, r.holder, r.process, r.started_at, r.seen_at, r.seen_at > now() - %(silence)s::interval AS fresh,
        a.batch_id, a.opened_at, d.batches, d.records, now() AS now
 FROM sluice.run r
 LEFT JOIN LATERAL (

@@ -5,9 +5,9 @@ VALUES (%(pipeline)s, %(stream)s, %(batch)s, %(run)s)
 RETURNING delivery_id
 
 -- name: close_attempt
--- Ends an open attempt.
+-- Ends an open attempt of this run; changes no row where it was closed, or is another's.
 UPDATE sluice.attempt SET closed_at = now(), outcome = %(outcome)s
-WHERE delivery_id = %(delivery)s AND closed_at IS NULL
+WHERE delivery_id = %(delivery)s AND lease_token = %(run)s AND closed_at IS NULL
 
 -- name: adopt_attempt
 -- Makes an attempt known again under the number that its rows carry; changes no row where it is another's, or delivered.

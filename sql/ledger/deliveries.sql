@@ -16,8 +16,8 @@ SELECT delivery_id, commit_seq, rows_in, delivered, quarantined, malformed
 FROM sluice.delivery WHERE stream_id = %(stream)s AND batch_id = %(batch)s
 
 -- name: delivery_exists
--- One row when the delivery is committed.
-SELECT commit_seq FROM sluice.delivery WHERE delivery_id = %(delivery)s
+-- One row when the delivery is committed, by this run.
+SELECT commit_seq FROM sluice.delivery WHERE delivery_id = %(delivery)s AND run_id = %(run)s
 
 -- name: last_delivery
 -- The pipeline's newest delivery (null: none yet).

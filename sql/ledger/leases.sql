@@ -1,6 +1,6 @@
 -- name: others
 -- The runs beside the stream that have not ended, and whether each was seen lately.
-SELECT run_id::text, holder, seen_at > now() - %(silence)s::interval AS fresh FROM sluice.run
+SELECT run_id::text, holder, process, seen_at > now() - %(silence)s::interval AS fresh FROM sluice.run
 WHERE pipeline = %(pipeline)s AND kind <> 'stream' AND ended_at IS NULL
 
 -- name: end_dead
@@ -15,12 +15,13 @@ WHERE a.pipeline = %(pipeline)s AND a.closed_at IS NULL
 
 -- name: lease
 -- Who holds the lease, and whether it was seen lately.
-SELECT r.holder, r.seen_at > now() - %(silence)s::interval AS fresh
+SELECT r.holder, r.process, r.seen_at > now() - %(silence)s::interval AS fresh
 FROM sluice.pipeline p JOIN sluice.run r ON r.run_id = p.lease_token WHERE p.name = %(pipeline)s
 
 -- name: insert_run
 -- Records a run that has just taken the lease.
-INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (%(run)s, %(pipeline)s, %(holder)s)
+INSERT INTO sluice.run (run_id, pipeline, holder, process)
+VALUES (%(run)s, %(pipeline)s, %(holder)s, %(process)s)
 
 -- name: take_lease
 -- Gives the lease to a run; the caller holds the row's lock.

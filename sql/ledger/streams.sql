@@ -1,11 +1,11 @@
 -- name: register_stream
--- Makes a stream known and the pipeline's current one.
+-- Makes a stream known and the pipeline's current one; changes no row of the pipeline where its lease is another's.
 WITH known AS (
     INSERT INTO sluice.stream (stream_id, pipeline, checkpoint, first_batch, state)
     VALUES (%(stream)s, %(pipeline)s, %(checkpoint)s, %(first_batch)s, %(state)s)
     ON CONFLICT (stream_id) DO NOTHING
 )
-UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s
+UPDATE sluice.pipeline SET current_stream = %(stream)s WHERE name = %(pipeline)s AND lease_token = %(run)s
 
 -- name: know_stream
 -- Makes a stream known that is not the pipeline's current one: not any more, or not yet.

@@ -19,7 +19,19 @@ from airflow.sdk import DAG
 from jinja2 import Environment, StrictUndefined
 
 from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED
-from etl.airflow.operator import SluiceRunOperator
+from etl.airflow.operator import SluiceRunOperator, failure
+from etl.airflow.process import Finished
+from etl.airflow.retries import (
+    STEADY,
+    WAITS,
+    DifferencesFound,
+    Ended,
+    NoTriesLeft,
+    Retries,
+    RunFailed,
+    kept_up,
+    note_wait,
+)
 from etl.pipeline import load_pipelines
 from etl.pipeline.checks import SHIPPED_DAGS
 from etl.pipeline.dag_names import replays_of
@@ -130,26 +142,93 @@ def test_a_run_has_the_pipelines_own_pool_and_tells_of_both_outputs(task: Any) -
     ]
 
 
-def test_the_exit_code_decides_on_retries(task: Any) -> None:
-    from etl.airflow.operator import RETRIES, failure
-    from etl.airflow.process import Finished
+def failed(code: int, up: timedelta = timedelta(0)) -> RunFailed:
+    return failure(Finished(exit_code=code, printed="", result=None, said=()), up=up)
 
-    def finished(code: int) -> Finished:
-        return Finished(exit_code=code, printed="", result=None, said=())
 
-    def action(code: int) -> str:
-        return RETRIES.evaluate(failure(finished(code)), 1, 3).action.value
+class TriesOfATask:
+    """Tries of a task as Airflow counts them: its state store outlives a try, and a clear raises `max_tries`."""
 
-    assert {code: action(code) for code in (2, 3, 4, 70, 75, 143)} == {
-        2: "fail",
-        3: "fail",
-        4: "fail",
-        70: "default",
-        75: "retry",
-        143: "default",
-    }
-    assert RETRIES.evaluate(failure(finished(75)), 1, 3).retry_delay == timedelta(minutes=2)
-    assert (task["retries"], task["retry_exponential_backoff"]) == (3, 2.0)
+    def __init__(self, policy: Retries) -> None:
+        self.policy, self.number, self.most = policy, 1, policy.tries_again
+        store: dict[str, Any] = {}
+        keep = SimpleNamespace(get=store.get, set=store.__setitem__)
+        self.context: Any = {"task_state_store": keep, "ti": self}
+
+    @property
+    def try_number(self) -> int:
+        return self.number
+
+    @property
+    def max_tries(self) -> int:
+        return self.most
+
+    def end(self, *codes: int) -> list[int | None]:
+        """End a try with each code; return the minutes until the next one, None where there is none."""
+        minutes: list[int | None] = []
+        for code in codes:
+            self.policy.require_one_left(self.context)
+            if code == 75:
+                note_wait(self.context)
+            decision = self.policy.evaluate(failed(code), self.number, self.most, self.context)
+            delay = decision.retry_delay
+            again = decision.action.value == "retry" and self.number <= self.most
+            minutes.append(int(delay.total_seconds() / 60) if again and delay else None)
+            self.number += 1
+        return minutes
+
+    def clear(self) -> None:
+        self.most = self.number - 1 + self.policy.tries_again
+
+
+@pytest.fixture
+def tries() -> TriesOfATask:
+    return TriesOfATask(Retries(retries=3, retry_delay=timedelta(minutes=1)))
+
+
+@pytest.mark.parametrize("code", [2, 3, 4])
+def test_what_a_person_must_mend_is_not_tried_again(tries: TriesOfATask, code: int) -> None:
+    assert tries.end(code) == [None]
+
+
+def test_a_failure_is_tried_again_as_often_as_declared_whatever_was_waited_for(tries: TriesOfATask) -> None:
+    assert tries.end(70, 143, 75, 70, 75, 75, 75, 70) == [1, 2, 2, 4, 4, 8, 16, None]
+    tries.clear()
+    assert tries.end(70, 75, 70, 70, 70) == [1, 2, 2, 4, None]
+
+
+def test_an_outage_is_waited_for_with_growing_pauses_for_hours_and_not_for_ever(tries: TriesOfATask) -> None:
+    assert tries.end(70, 70) == [1, 2]
+    assert tries.end(*[75] * 25) == [2, 4, 8, 16, *[30] * 20, None]
+    tries.clear()
+    assert tries.end(75) == [2]
+
+
+def test_workers_that_are_killed_use_up_the_declared_retries_and_no_more(tries: TriesOfATask) -> None:
+    """Airflow asks no policy about them, and has the number of all tries alone."""
+    assert tries.end(75) == [2]
+    tries.number += 4
+    with pytest.raises(NoTriesLeft, match="4 tries have failed, the last without a word, and 3 retries"):
+        tries.end(70)
+    error = NoTriesLeft("4 tries")
+    assert tries.policy.evaluate(error, tries.number, tries.most, tries.context).action.value == "fail"
+
+
+@pytest.mark.parametrize("dag", ["flights", "flights_replays", "sluice_maintenance"])
+def test_each_task_has_the_policy_and_as_many_retries_as_it_may_ask_for(bag: Any, dag: str) -> None:
+    for one in bag["dags"][dag]["tasks"]:
+        task = one["__var"]
+        assert task["has_retry_policy"] is True
+        assert (task["retries"], task["max_retry_delay"]) == (3 + WAITS, 1800)
+        assert (task["retry_delay"], task["retry_exponential_backoff"]) == (60, 2.0)
+
+
+def test_an_audit_that_finds_a_difference_is_not_tried_again_and_one_that_can_not_look_is(
+    tries: TriesOfATask,
+) -> None:
+    found = tries.policy.evaluate(DifferencesFound("audit"), 1, tries.most, tries.context)
+    assert found.action.value == "fail"
+    assert tries.end(1, 75) == [1, 2], "of an audit that came to no end"
 
 
 def test_replays_have_a_dag_and_a_pool_of_their_own_which_nobody_has_to_unpause(bag: Any) -> None:
@@ -159,7 +238,11 @@ def test_replays_have_a_dag_and_a_pool_of_their_own_which_nobody_has_to_unpause(
     assert not dag.get("deadline")
     assert set(dag["tags"]) == {"sluice-replays", *PIPELINE.tags}
     [task] = [one["__var"] for one in dag["tasks"]]
-    assert (task["pool"], task["retries"], task["owner"]) == ("sluice_flights_replays", 3, PIPELINE.owner)
+    assert (task["pool"], task["retries"], task["owner"]) == (
+        "sluice_flights_replays",
+        3 + WAITS,
+        PIPELINE.owner,
+    )
     assert task["outlets"] == bag["dags"]["flights"]["tasks"][0]["__var"]["outlets"]
 
 
@@ -191,19 +274,15 @@ def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(
     beside = found["dags"]["fleet_replays"]
     assert beside["timetable"]["__type"].endswith("NullTimetable")
     assert beside.get("max_consecutive_failed_dag_runs", 0) == 0
-    assert beside["tasks"][0]["__var"]["retries"] == 3
+    assert beside["tasks"][0]["__var"]["retries"] == 3 + WAITS
     assert bag["dags"]["flights"].get("max_consecutive_failed_dag_runs", 0) == 0
 
 
 def test_only_what_a_person_must_mend_ends_a_followed_run_for_good() -> None:
-    from etl.airflow.operator import STEADY, Ended, failure, kept_up
-    from etl.airflow.process import Finished
-
     policy = kept_up(timedelta(seconds=20))
 
     def decided(code: int, up: timedelta = timedelta(0)) -> Any:
-        done = Finished(exit_code=code, printed="", result=None, said=())
-        return policy.evaluate(failure(done, up=up), 500, 100_000)
+        return policy.evaluate(failed(code, up), 500, 100_000)
 
     codes = (2, 3, 4, 70, 75, 137, 143)
     for up in (timedelta(0), STEADY):
@@ -231,8 +310,9 @@ def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
     assert {name: schema["pattern"] for name, schema in schemas.items()} == {
         "driver_memory": "^[1-9][0-9]*[mg]$",
         "deliveries": "^[0-9]+([.][.][0-9]+)?(,[0-9]+([.][.][0-9]+)?)*$",
-        "release": "^[0-9]+(,[0-9]+)*$",
     }
+    beside = dict(bag["dags"]["flights_replays"]["params"])
+    assert beside["release"]["schema"]["__var"]["pattern"] == "^[0-9]+(,[0-9]+)*$", "of that DAG's form alone"
 
 
 FILLED_IN = """
@@ -276,6 +356,10 @@ def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: P
     ]
     found = asked(FILLED_IN, str(ROOT / "dags"), json.dumps(asks), home=tmp_path)
     assert found == [NOTHING, NOTHING | given | {"why": "a filter"}, NOTHING, NOTHING | march]
+    rows: dict[str, object] = {"release": "17,18", "why": "a refund"}
+    both = json.dumps([("flights_replays", rows), ("flights", rows)])
+    found = asked(FILLED_IN, str(ROOT / "dags"), both, home=tmp_path)
+    assert found == [NOTHING | rows] * 2, "the other past its form, for the command to refuse"
 
 
 ONE_MORE_FIELD = """
@@ -306,6 +390,17 @@ def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
     assert many.partial_kwargs["driver_memory"] == "4g"
     with pytest.raises(TypeError, match="no_such_field"):
         SluiceRunOperator(task_id="run", pipeline="orders", no_such_field="x")
+
+
+def test_each_field_of_the_forms_has_a_bound(bag: Any) -> None:
+    from etl.airflow.pages.choices import MOST
+    from etl.airflow.run_form import LONGEST_LIST
+
+    for dag in ("flights", "flights_replays"):
+        schemas = {name: param["schema"]["__var"] for name, param in bag["dags"][dag]["params"]}
+        texts = {name for name, schema in schemas.items() if schema["type"] != "boolean"} - {"releases"}
+        assert all(1 < schemas[name]["maxLength"] <= 20_000 for name in texts), texts
+    assert len(",".join(["9" * 18] * MOST)) <= LONGEST_LIST, "as many rows as a page releases at once"
 
 
 def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> None:
@@ -374,10 +469,11 @@ def test_an_alert_comes_of_a_worker_that_was_lost(words: str) -> None:
     assert template.render(named, exception="exit code 3").endswith(": exit code 3")
 
 
+@pytest.mark.parametrize("limit", [None, 0.5])
 def test_rows_that_a_run_left_out_behind_the_watermark_are_alerted_of(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, limit: float | None
 ) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=0.5)
+    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=limit)
     summary = Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=7, records=1186)
     with webhook() as inbox:
         monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
@@ -388,8 +484,24 @@ def test_rows_that_a_run_left_out_behind_the_watermark_are_alerted_of(
     assert inbox.found == [{"kind": "dropped", "pipeline": "hours", "text": text}]
 
 
-def test_fields_that_are_new_are_alerted_of_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="taps", alert_quarantine_share=0.5)
+@pytest.mark.parametrize(("limit", "alerts"), [(None, 0), (0.5, 1), (0.6, 0)])
+def test_held_rows_are_alerted_of_beyond_a_declared_share(
+    monkeypatch: pytest.MonkeyPatch, limit: float | None, alerts: int
+) -> None:
+    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=limit)
+    summary = Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=10)
+    with webhook() as inbox:
+        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
+        task._alert(summary, {})  # type: ignore[typeddict-item]
+    text = "hours holds 60.00% of a run's records in quarantine, more than 50.00%"
+    assert inbox.found == [{"kind": "quarantine", "pipeline": "hours", "text": text}] * alerts
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_fields_that_are_new_are_alerted_of_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch, limit: float | None
+) -> None:
+    task = SluiceRunOperator(task_id="run", pipeline="taps", alert_quarantine_share=limit)
     summary = Summary(pipeline="taps", stream="", run="", rows_in=9, unknown=Counter(shop=5, note=1))
     with webhook() as inbox:
         monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")

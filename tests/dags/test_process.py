@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,6 +18,8 @@ import psutil
 import psycopg2
 import pytest
 
+from etl.airflow.operator import failure
+from etl.airflow.process import Command
 from etl.common.database import MIGRATION_LOCK
 from etl.common.settings import Settings
 from etl.services import Services
@@ -32,7 +35,7 @@ from etl.airflow.process import Command
 
 command = Command(arguments=["status"], environment=json.loads(sys.argv[1]), own_group=sys.argv[2] == "apart")
 signal.signal(signal.SIGTERM, lambda *_: command.kill())
-print("exit code", command.run(lambda line: None).exit_code, flush=True)
+print("exit code", command.run(lambda level, line: None).exit_code, flush=True)
 """
 
 
@@ -125,8 +128,8 @@ def declared(
     return tmp_path / "pipelines" / "events.py"
 
 
-def executed() -> tuple[Any, dict[str, Any]]:
-    """Execute the operator; return what it returns or raises, and the XComs that it pushed."""
+def executed(**form: str) -> tuple[Any, dict[str, Any]]:
+    """Execute the operator with what its form says; return what it returns or raises, and the XComs that it pushed."""
     from etl.airflow.operator import SluiceRunOperator
 
     pushed: dict[str, Any] = {}
@@ -144,7 +147,7 @@ def executed() -> tuple[Any, dict[str, Any]]:
         clear_number=0,
         triggering_user_name=None,
     )
-    operator: Any = SluiceRunOperator(task_id="run", pipeline="events")
+    operator: Any = SluiceRunOperator(task_id="run", pipeline="events", **form)
     try:
         return operator.execute({"ti": ti, "dag_run": dag_run}), pushed
     except Exception as error:  # noqa: BLE001 - is what the test looks at
@@ -161,11 +164,50 @@ def test_what_a_pipelines_file_prints_is_no_part_of_its_summary(declared: Path) 
 
 
 def test_an_end_without_a_summary_is_told_and_not_tried_again(declared: Path) -> None:
-    from etl.airflow.operator import RETRIES, kept_up
+    from etl.airflow.retries import Retries, kept_up
 
     declared.write_text(DECLARATION.format(first='os.write(1, b"so long")\nos._exit(0)'))
     error, pushed = executed()
     assert "`sluice run events --json` ended with exit code 0 and without its summary" in str(error)
     assert pushed == {}
-    for policy in (RETRIES, kept_up(timedelta(seconds=1))):
+    for policy in (Retries(retries=3, retry_delay=timedelta(seconds=1)), kept_up(timedelta(seconds=1))):
         assert policy.evaluate(error, 1, 3).action.value == "fail"
+
+
+def test_what_a_form_says_reaches_the_command_at_any_length_and_is_on_no_command_line(declared: Path) -> None:
+    """The kernel takes 128 KiB in one argument, and shows all of them to everybody."""
+    line = declared.parent / "line"
+    declared.write_text(
+        DECLARATION.format(
+            first=f'open({str(line)!r}, "wb").write(open("/proc/self/cmdline", "rb").read())\n'
+            f"assert not open(0, closefd=False).read()  # nothing is left"
+        )
+    )
+    error, _ = executed(release=",".join(map(str, range(50_000))), why="of a customer")
+    assert type(error).__name__ == "NeedsPerson"
+    assert "releases no rows" in str(error)
+    words = line.read_bytes().split(b"\0")
+    assert words[-5:] == [b"run", b"events", b"--json", b"--airflow", b""]
+
+
+def test_a_commands_log_keeps_its_levels_and_commands_no_terminal_and_tells_no_secret(declared: Path) -> None:
+    said = [
+        'logging.getLogger("sluice").warning("a file\\x1b]0;owned\\x07, 100% of it\\nin two lines")',
+        'logging.getLogger("sluice").info("at postgresql://ada:hunter2@db/x")',
+        'os.write(2, b"a banner\\x1b[31m\\n")',
+    ]
+    declared.write_text(
+        DECLARATION.format(first="\n".join(["import logging", *said])).replace("bigint", "big")
+    )
+    lines: list[tuple[int, str]] = []
+    done = Command(arguments=["run", "events", "--json"]).run(lambda level, line: lines.append((level, line)))
+    assert done.exit_code == 2
+    assert lines[:4] == [
+        (logging.WARNING, r"a file\x1b]0;owned\x07, 100% of it"),
+        (logging.WARNING, "in two lines"),
+        (logging.INFO, "at postgresql://***@db/x"),
+        (logging.INFO, r"a banner\x1b[31m"),
+    ]
+    errors = [line for level, line in lines[4:] if level == logging.ERROR]
+    assert errors[0].startswith("sluice: ")
+    assert str(failure(done)).startswith(f"exit code 2. {errors[0]}")

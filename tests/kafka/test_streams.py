@@ -26,7 +26,7 @@ from etl.common.steps import Step
 from etl.runs.recovery.base import AcceptedGaps
 from etl.runs.recovery.recover import recover
 from etl.services import Services
-from etl.sinks.lake import marker
+from etl.sinks.lake import numbers
 from etl.sinks.lake.marker import marker_of
 from etl.spark.checkpoint.topics import TopicCheckpoint
 from tests.support import oracle
@@ -389,7 +389,8 @@ def test_a_lost_delivery_of_topics_whose_number_is_taken_is_not_told_as_unread(
     home.reader().store.delete_file(marker_of(table).removeprefix("s3://"))  # as of an older version
     backup.restore()
     with transaction(home.place.services.postgres) as cursor:
-        marker.STATEMENTS.execute(cursor, "keep_server")  # likewise: it looked at no object
+        [(server,)] = numbers.STATEMENTS.execute(cursor, "this_server").fetchall()
+        numbers.STATEMENTS.execute(cursor, "keep_server", server=server)  # likewise: it looked at no object
     home.run("other")
     with pytest.raises(
         NeedsPerson, match=r"Delivery 2 of orders was lost, .*deliveries/2-.*\.json and the objects"

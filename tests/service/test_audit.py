@@ -22,6 +22,7 @@ from etl.common.database import TIMEOUTS, connect
 from etl.common.errors import Busy, NeedsPerson
 from etl.common.outages import raising_service_errors
 from etl.common.steps import Step
+from etl.delivery import stage
 from etl.operations.audit import audit as audit_module
 from etl.operations.audit.audit import AuditReport, audit
 from etl.operations.audit.recount import BEYOND, Identity, Recount, Tally, table_rows
@@ -373,6 +374,38 @@ def test_an_upserted_table_is_the_latest_of_the_change_log(upserted: Delivering)
     assert report.clean, report.lines()
     assert report.rows["lake"] == 16
     assert report.rows["table"] == 6
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
+@pytest.mark.parametrize("delivered_by", ["this version", "an older one"])
+def test_zeros_of_two_signs_are_one_key_in_both_sinks(
+    services: Services,
+    dsn: str,
+    lake: Lake,
+    tmp_path: Path,
+    kind: pa.DataType,
+    delivered_by: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if delivered_by == "an older one":  # which left them as they came
+        monkeypatch.setattr(stage, "without_negative_zeros", lambda rows, keys: rows)
+    columns = KEYED.set(0, pa.field("key", kind))
+    new = Delivering.start(services, dsn, lake, tmp_path, columns, Upsert(keys=("key",), newest="version"))
+    keys = (0.0, -0.0), (-0.0, 1.5), (0.0, -1.5)
+    for version, two in enumerate(keys):
+        rows = [
+            pa.array(two, kind),
+            pa.array([version, version + 0.5]),
+            pa.array([f"{version}a", f"{version}b"]),
+        ]
+        new.deliver(pa.table(rows, schema=columns))
+    assert new.execute("SELECT value FROM {t} ORDER BY key") == [("2b",), ("2a",), ("1b",)]
+    report = seen(new)
+    assert report.clean, report.lines()
+    assert (report.rows["lake"], report.rows["table"]) == (6, 3)
+    on_lake = new.table.at(new.pointers()[0]).scan().to_arrow().column("key").to_pylist()
+    negative = any(key == 0 and math.copysign(1, key) < 0 for key in on_lake)
+    assert negative == (delivered_by == "an older one")
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=str)

@@ -93,8 +93,9 @@ def test_a_forked_process_opens_its_own_and_leaves_its_parents_open(dsn: str) ->
 @pytest.mark.usefixtures("kept")
 def test_what_a_transaction_sets_and_locks_ends_with_it(dsn: str) -> None:
     def sets_and_locks() -> None:
-        with transaction(dsn) as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        with transaction(dsn, one_snapshot=True) as cursor:
+            assert one(cursor, "SHOW transaction_isolation") == "repeatable read"
+            assert one(cursor, "SHOW transaction_read_only") == "on"
             cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL timezone = 'Europe/Berlin'")
             cursor.execute("SELECT pg_advisory_xact_lock(5)")
             raise ZeroDivisionError

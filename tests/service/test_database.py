@@ -29,6 +29,7 @@ from etl.common.statements import SQL_FOLDER
 from etl.services import Services
 from tests.support import oracle
 from tests.support.databases import drop, new_database
+from tests.support.waiting import until
 
 MIGRATIONS = [path.stem for path in sorted((SQL_FOLDER / "migrations").glob("*.sql"))]
 
@@ -175,6 +176,28 @@ def test_a_transaction_has_its_own_timeouts_and_zone_and_leaves_none(dsn: str) -
             assert after.fetchone() == ("Europe/Berlin",)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("off", "on"),
+        ("local", "on"),
+        ("on", "on"),
+        ("remote_write", "remote_write"),
+        ("remote_apply", "remote_apply"),
+    ],
+)
+def test_a_commit_is_on_disk_before_it_is_acknowledged_whatever_the_role_says(
+    dsn: str, theirs: str, ours: str
+) -> None:
+    with closing(Pool(make_dsn(dsn, options=f"-c synchronous_commit={theirs}"))) as pool:
+        with pool.transaction() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            assert cursor.fetchone() == (ours,)
+        with cursor.connection.cursor() as after:
+            after.execute("SHOW synchronous_commit")
+            assert after.fetchone() == (theirs,)
+
+
 def test_a_server_that_is_away_is_told_so(dsn: str) -> None:
     with pytest.raises(ServiceAway) as away, transaction(make_dsn(dsn, port=1)):
         raise AssertionError("there is no server")
@@ -201,6 +224,18 @@ def test_a_lost_connection_is_told_from_an_error(dsn: str) -> None:
     with pytest.raises(psycopg2.InterfaceError) as closed:
         connection.cursor()
     assert is_lost(closed.value)
+
+
+@pytest.mark.parametrize("limit", ["transaction_timeout", "idle_in_transaction_session_timeout"])
+def test_a_limit_that_ends_the_session_loses_the_connection(dsn: str, limit: str) -> None:
+    there = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+    with closing(connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SET {limit} = '100ms'")
+        pid = connection.info.backend_pid
+        until(lambda: not oracle.ask(dsn, there, (pid,)), "the session to be ended", patience=60)
+        with pytest.raises(psycopg2.Error) as lost:
+            cursor.execute("SELECT 1")
+    assert is_lost(lost.value)
 
 
 def test_a_unique_violation_names_its_constraint(dsn: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,49 @@ def test_a_snapshot_that_a_tag_or_a_branch_holds_stays_and_stops_no_batch(
     assert ids[:2] == [held.snapshot_id, branched]
     assert found.scan(snapshot_id=held.snapshot_id).count() == 10
     assert found.scan().count() == 70
+
+
+def test_a_table_that_was_rolled_back_is_not_committed_on(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path
+) -> None:
+    """Its properties stay as they were, and so the number of the last delivery does."""
+    events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append())
+    events.deliver(rows(0))
+    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("warehouse.events")
+    first = newest(events)
+    events.deliver(rows(1))
+    with table.refresh().manage_snapshots() as change:
+        change.rollback_to_snapshot(first)
+    assert newest(events) == first
+    with pytest.raises(
+        NeedsPerson, match=r"went back in time: .* lacks what delivery 2 published"
+    ) as refused:
+        events.deliver(rows(2))
+    statement = re.search("`(UPDATE .*?)`", refused.value.remedy)
+    assert statement
+    events.execute(statement[1])
+    events.deliver(rows(2))
+    assert now(events).scan().count() == 30
+
+
+def test_a_table_that_others_committed_to_is_committed_on_though_the_delivered_snapshot_was_expired(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path
+) -> None:
+    events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append())
+    events.deliver(rows(0))
+    delivered_one = newest(events)
+    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("warehouse.events")
+    for others in range(2):
+        table.append(table.scan().to_arrow().slice(0, others + 1))
+    events.deliver(rows(1))
+    for others in range(2):
+        table.refresh().append(table.scan().to_arrow().slice(0, others + 1))
+    gone = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != newest(events)]
+    assert delivered_one in gone
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    assert len(now(events).metadata.snapshots) == 1
+    events.deliver(rows(2))
+    assert now(events).scan().count() == 36
 
 
 def newest(events: Delivering) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import threading
+import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -66,6 +70,41 @@ def test_a_holder_on_another_host_is_robbed_only_when_it_is_silent(run: Delivery
     assert start(run.sinks.dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
     with transaction(run.sinks.dsn) as cursor:
         assert not leases.heartbeat(cursor, run.lease)
+
+
+ELSEWHERE = {
+    "another boot": "UPDATE sluice.run SET process = regexp_replace(process, '^[^ ]+', 'other')",
+    "another container": "UPDATE sluice.run SET process = regexp_replace(process, ' [^ ]+ ', ' pid:[1] ')",
+    "nobody knows": "UPDATE sluice.run SET process = NULL",
+}
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_a_living_holder_of_a_host_of_the_same_name_is_robbed_only_when_it_is_silent(
+    run: DeliveryContext, where: str
+) -> None:
+    """Its process number is that of none here."""
+    dsn = run.sinks.dsn
+    died = subprocess.Popen([sys.executable, "-c", ""])
+    died.wait()
+    oracle.ask(dsn, "UPDATE sluice.run SET holder = %s", (f"{socket.gethostname()}/{died.pid}",))
+    changed = oracle.ask(dsn, f"{ELSEWHERE[where]} RETURNING process")
+    assert changed != [(leases.process(),)]
+    with pytest.raises(Busy):
+        start(dsn, run.sinks.lake, EVENTS)
+    oracle.ask(dsn, "UPDATE sluice.run SET seen_at = now() - interval '1 hour'")
+    assert start(dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
+
+
+def test_a_holder_whose_process_number_another_process_has_by_now_is_robbed_at_once(
+    run: DeliveryContext,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        name = f"{socket.gethostname()}/{other.pid}"
+        oracle.ask(run.sinks.dsn, "UPDATE sluice.run SET holder = %s", (name,))
+        assert start(run.sinks.dsn, run.sinks.lake, EVENTS).lease.run_id != run.lease.run_id
+        assert other.poll() is None
+        other.communicate(b"\n")
 
 
 def test_of_many_that_start_at_once_one_gets_the_lease(run: DeliveryContext) -> None:
@@ -179,10 +218,44 @@ def test_only_the_current_stream_commits(
 ) -> None:
     other = "00000000-0000-4000-8000-000000000000"
     with transaction(dsn) as cursor:
-        streams.register_stream(cursor, "events", other, checkpoint="another", first_batch=0)
+        streams.register_stream(
+            cursor, run.lease.pipeline, run.lease.run_id, other, checkpoint="another", first_batch=0
+        )
     with pytest.raises(Fenced):
         deliver(run, of(made[0]))
     assert_nothing_visible(run)
+
+
+def test_a_run_that_was_robbed_makes_no_stream_the_current_one(run: DeliveryContext, dsn: str) -> None:
+    """The seed of a recover takes a while, in which another run may take the lease and begin."""
+    other = str(uuid.uuid4())
+    robber = rob(run)
+    with pytest.raises(Fenced), transaction(dsn) as cursor:
+        streams.register_stream(
+            cursor, run.lease.pipeline, run.lease.run_id, other, checkpoint="another", first_batch=0
+        )
+    assert oracle.ask(dsn, "SELECT current_stream::text FROM sluice.pipeline") == [(robber.stream_id,)]
+    assert oracle.ask(dsn, "SELECT FROM sluice.stream WHERE stream_id = %s", (other,)) == []
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "UPDATE sluice.attempt SET closed_at = now(), outcome = 'fenced'",
+        "DELETE FROM sluice.attempt",
+        """WITH other AS (
+            INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (gen_random_uuid(), 'events', 'h') RETURNING run_id
+        ) UPDATE sluice.attempt SET lease_token = other.run_id FROM other""",
+    ],
+    ids=["closed", "lost by PostgreSQL", "another's by now"],
+)
+def test_only_an_open_attempt_of_its_own_run_commits(
+    run: DeliveryContext, made: list[oracle.MadeBatch], lost: str
+) -> None:
+    with pytest.raises(Fenced):
+        deliver(at(run, Step.POINTER_DRAFTED, lambda: oracle.ask(run.sinks.dsn, lost)), of(made[0]))
+    assert reader(run).difference(oracle.expected([])) == ""
+    assert oracle.ask(run.sinks.dsn, "SELECT 1 FROM sluice.delivery") == []
 
 
 def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: DeliveryContext, dsn: str) -> None:
@@ -194,7 +267,7 @@ def test_a_stream_that_is_made_anew_is_known_before_it_is_current(run: DeliveryC
         assert streams.unknown_streams(cursor, [other]) == []
         before = streams.current_stream(cursor, "events")
         assert before is not None and before.stream_id == run.stream_id
-        streams.register_stream(cursor, "events", other, **begins)
+        streams.register_stream(cursor, run.lease.pipeline, run.lease.run_id, other, **begins)
         now = streams.current_stream(cursor, "events")
     assert now is not None
     assert (now.stream_id, now.first_batch, now.state) == (other, 7, ["keys"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,23 +19,27 @@ from etl.common.steps import Step, listen
 from etl.delivery import correction
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
-from etl.ledger import leases
+from etl.ledger import deliveries, leases
+from etl.ledger.inputs import Input
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import sweep, sweep_lake
 from etl.pipeline import Append, Files, Rate
 from etl.runs.recovery.recover import Recovered, recover
 from etl.runs.run import run
 from etl.services import Services
-from etl.sinks.lake import marker
+from etl.sinks.lake import marker, numbers
+from etl.sinks.lake.manifests import Named, manifests
 from etl.sinks.lake.marker import read, tell, went_back
 from etl.sinks.lake.s3 import bucket_of, s3_client, stored
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.table import Lake, LakeTable
+from etl.sources.evidence import look
 from tests.support.backups import Backup
 from tests.support.databases import database_name, drop
 from tests.support.delivering import Delivering, without_detail
 
 pytestmark = pytest.mark.long
 
+TABLES = ("data", "quarantine")
 COLUMNS = pa.schema([("id", pa.int64())])
 
 
@@ -85,6 +90,34 @@ def in_table(events: Delivering) -> list[int]:
     return [number for (number,) in events.execute("SELECT id FROM {t} ORDER BY id")]
 
 
+def replay(
+    events: Delivering, table: pa.Table, replaced: Sequence[int] = (), landed: Sequence[Input] = ()
+) -> int:
+    """Deliver `table` beside the stream, in the place of what is `replaced`."""
+    with transaction(events.dsn) as cursor:
+        lease = correction.begin(cursor, "events", "replay", who="tests", why="again")
+        files = [one for one in deliveries.delivered_files(cursor, "events") if one.delivery_id in replaced]
+    change = Correction(
+        name="replay",
+        supersedes=tuple(replaced),
+        removed=sum(one.rows for one in files if one.kind == "data"),
+        files={kind: frozenset(one.path for one in files if one.kind == kind) for kind in TABLES},
+        who="tests",
+        why="again",
+    )
+    beside = replace(
+        events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, correction=change, on_step=None
+    )
+    batch = replace(events.batch(table), batch_id=0, landed=landed)
+    return deliver_correction(beside, batch).delivery_id
+
+
+def first_of(events: Delivering) -> int:
+    query = "SELECT min(delivery_id) FROM sluice.delivery WHERE pipeline = %s"
+    [(number,)] = events.execute(query, events.pipeline.name)
+    return int(number)
+
+
 def remove(events: Delivering, part: str) -> None:
     """Remove the objects below the pipeline's table whose names have this part."""
     client = s3_client(events.place.lake.store)
@@ -98,7 +131,7 @@ def remove(events: Delivering, part: str) -> None:
 def give_out_unseen(events: Delivering) -> None:
     """Let the next number be given out without a look at the lake, as an older version did."""
     with transaction(events.dsn) as cursor:
-        marker.STATEMENTS.execute(cursor, "keep_server")
+        cursor.execute("UPDATE sluice.number_server k SET server = t.server FROM sluice.this_server t")
 
 
 def test_lost_deliveries_behind_a_number_that_another_pipeline_was_given_are_named(
@@ -249,15 +282,22 @@ def test_a_number_that_was_lost_is_given_to_nobody_else(
     assert in_table(events) == list(range(30))
 
 
+def test_the_numbers_of_a_pipeline_that_is_younger_than_the_backup_are_given_to_nobody_else(
+    events: Delivering, services: Services, lake: Lake, tmp_path: Path, backup: Backup
+) -> None:
+    """The restored ledger does not know it, and only the lake has its deliveries."""
+    backup.take()
+    younger = begun(services, events.dsn, lake, tmp_path, "younger")
+    lost = [first_of(younger), *(younger.deliver(rows(start)).delivery_id for start in (10, 20))]
+    backup.restore()
+    assert events.deliver(rows(10)).delivery_id > max(lost)
+
+
 def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
     events: Delivering, others: Delivering, backup: Backup
 ) -> None:
     """A replay reserves its number, and commits when the stream has delivered under higher ones."""
     backup.take()
-    with transaction(events.dsn) as cursor:
-        lease = correction.begin(cursor, "events", "replay", who="tests", why="again")
-    change = Correction(name="replay", files={}, who="tests", why="again")
-    beside = replace(events.session, lease=lease, stream_id=lease.run_id, checkpoint=None, correction=change)
     higher: list[int] = []
 
     def meanwhile(step: Step) -> None:
@@ -266,11 +306,119 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
             higher.extend(events.deliver(rows(start)).delivery_id for start in (10, 20))
 
     listen(meanwhile)
-    replay = deliver_correction(beside, replace(events.batch(rows(30)), batch_id=0, landed=()))
+    replayed = replay(events, rows(30))
     told = read(events.table)
-    assert told is not None and told.delivery_id == replay.delivery_id < min(higher)
+    assert told is not None and told.delivery_id == replayed < min(higher)
     backup.restore()
     assert others.deliver(rows(10)).delivery_id > max(higher)
+
+
+def test_nobody_waits_while_the_lake_is_asked_which_numbers_are_free(
+    events: Delivering, others: Delivering, backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With millions of manifests that takes longer than PostgreSQL lets a transaction be idle."""
+    backup.take()
+    lost = [events.deliver(rows(start)).delivery_id for start in (10, 20)]
+    backup.restore()
+    seen, one_at_a_time = list[tuple[int, int]](), threading.Lock()
+    idle = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %%'"
+    )
+
+    def listed(table: LakeTable) -> list[Named]:
+        with one_at_a_time:
+            [(waiting,)] = events.execute(idle)
+            free = events.execute("SELECT one FROM sluice.number_server FOR UPDATE NOWAIT")
+        seen.append((waiting, len(free)))
+        return manifests(table)
+
+    monkeypatch.setattr(numbers, "manifests", listed)
+    assert others.deliver(rows(10)).delivery_id > max(lost)
+    assert seen
+    assert set(seen) == {(0, 1)}
+
+
+def test_a_server_that_is_another_by_the_time_the_lake_was_asked_is_asked_about_again(
+    events: Delivering, others: Delivering, backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup.take()
+    lost: list[int] = []
+    backup.restore()
+
+    def listed(table: LakeTable) -> list[Named]:
+        """List the manifests, and let some more be lost when none of them is seen any more."""
+        found = manifests(table)
+        if not lost and table.name == "others":
+            monkeypatch.setattr(numbers, "manifests", manifests)
+            lost.extend(events.deliver(rows(start)).delivery_id for start in (10, 20))
+            backup.restore()
+        return found
+
+    monkeypatch.setattr(numbers, "REQUESTS", 1)
+    monkeypatch.setattr(numbers, "manifests", listed)
+    assert others.deliver(rows(10)).delivery_id > max(lost)
+
+
+def with_history(events: Delivering) -> list[Input]:
+    """Let the stream leave a landed file out, as one of before its start; return that file."""
+    sources = (Files("*.jsonl"), Files("dt=*/*.jsonl"))
+    start = dt.date(2024, 1, 2)
+    events.pipeline = replace(
+        events.pipeline, sources=sources, interval="dt={interval:%Y-%m-%d}", start=start
+    )
+    file = events.landing / "dt=2024-01-01" / "h.jsonl"
+    file.parent.mkdir()
+    file.write_text("history\n")
+    return look([str(file)], landing=str(events.landing), source=1)
+
+
+@pytest.mark.parametrize("chain", ["whole", "broken"])
+def test_a_lost_load_of_history_is_named_and_where_its_files_are_gone_a_person_decides(
+    events: Delivering, backup: Backup, chain: str
+) -> None:
+    history = with_history(events)
+    backup.take()
+    before = events.deliver(rows(10)).delivery_id
+    lost = replay(events, rows(30), landed=history)
+    events.deliver(rows(20))
+    backup.restore()
+    if chain == "broken":
+        remove(events, f"/batch=1/{before}-")
+    pruned = events.landing / history[0].path
+    content = pruned.read_bytes()
+    pruned.unlink()
+    with pytest.raises(NeedsPerson) as stop:
+        recovered(events)
+    assert f"Delivery {lost} of events was lost, a replay, which is not put back by itself" in stop.value.seen
+    assert "no replay will find 1 of its 1 input file, such as dt=2024-01-01/h.jsonl: only" in stop.value.seen
+    assert f"{events.table.location}/deliveries/{lost}-" in stop.value.seen
+    assert went_back(events.dsn, events.place.lake, events.pipeline) is not None, "the marker still tells"
+    pruned.write_bytes(content)
+    [advice] = recover(events.place, events.pipeline).to_redo
+    assert advice.startswith(f"replay {lost}: 1 files of history that it had loaded are in no delivery again")
+    assert "dt=2024-01-01/h.jsonl: `sluice replay events --interval START END`" in advice
+    assert in_table(events) == list(range(30 if chain == "whole" else 10))
+
+
+def test_a_pointer_of_the_past_is_refused_though_what_came_last_has_a_lower_number(
+    events: Delivering,
+) -> None:
+    """A replay reserves its number, and commits when the stream has delivered under a higher one."""
+
+    def meanwhile(step: Step) -> None:
+        if step is Step.ATTEMPT_OPENED:
+            listen(None)
+            events.deliver(rows(10))
+
+    listen(meanwhile)
+    last = replay(events, rows(30))
+    assert last < max(number for (number,) in events.execute("SELECT delivery_id FROM sluice.delivery"))
+    events.execute(
+        "UPDATE sluice.iceberg_tables SET metadata_location = previous_metadata_location"
+        " WHERE table_name = 'events'"
+    )
+    with pytest.raises(NeedsPerson, match=f"which lacks what delivery {last} published"):
+        events.deliver(rows(20))
 
 
 def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering, backup: Backup) -> None:
@@ -329,12 +477,61 @@ def test_a_writer_whose_delivery_was_lost_meanwhile_leaves_what_tells_of_it(
     events: Delivering, backup: Backup
 ) -> None:
     backup.take()
+    older = read(events.table)
     events.deliver(rows(10))
     lost = read(events.table)
-    assert lost is not None
+    assert older is not None and lost is not None and older != lost
     backup.restore()
+    marker._write(events.table, older)
     tell(events.dsn, events.table, "events", lost)
     assert read(events.table) == lost
+
+
+def test_a_run_that_stays_up_delivers_nothing_over_a_replay_that_was_lost(
+    events: Delivering, backup: Backup
+) -> None:
+    """PostgreSQL failed over to a standby that lacked the replay, and nothing of the run's own stream."""
+    first = first_of(events)
+    events.deliver(rows(10))
+    backup.take()
+    lost = replay(events, rows(30), [first])
+    backup.restore()
+    assert in_table(events) == list(range(20)), "what was wrong is in force again"
+    for _ in range(2):
+        with pytest.raises(LedgerBehind, match=f"Delivery {lost} of events was committed, says .*/LAST"):
+            events.deliver(rows(20))
+    assert in_table(events) == list(range(20))
+    assert (told := read(events.table)) is not None and told.delivery_id == lost
+    [advice] = recovered(events).to_redo
+    assert f"replay {lost}: what it had replaced is in force again" in advice
+    assert f"`sluice replay events --deliveries {first}`" in advice
+    assert went_back(events.dsn, events.place.lake, events.pipeline) is None
+
+
+def test_a_batch_that_is_in_flight_when_a_replay_is_lost_hides_nothing(
+    events: Delivering, backup: Backup, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, lost = first_of(events), []
+
+    def at(step: Step) -> None:
+        if step is Step.JUDGED and not lost:
+            listen(None)
+            backup.take()
+            lost.append(replay(events, rows(30), [first]))
+            backup.restore()
+
+    events.on_step = at
+    number = events.deliver(rows(10)).delivery_id
+    events.on_step = None
+    assert in_table(events) == list(range(20))
+    assert (told := read(events.table)) is not None and [told.delivery_id] == lost
+    assert any(
+        f"delivery {number} of events is committed" in one and f"names delivery {lost[0]}, which" in one
+        for one in caplog.messages
+    )
+    with pytest.raises(LedgerBehind, match=f"Delivery {lost[0]} of events was committed"):
+        events.deliver(rows(20))
+    assert [f"replay {lost[0]}:" in one for one in recovered(events).to_redo] == [True]
 
 
 def test_a_marker_that_was_not_written_fails_no_batch_and_is_made_up_for(

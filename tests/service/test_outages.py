@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,17 +11,28 @@ import psutil
 import pytest
 
 from etl.common import database
+from etl.common.database import transaction
 from etl.common.errors import CommitUnknown, LedgerBehind, ServiceAway
 from etl.common.steps import Step
 from etl.delivery import commit
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
+from etl.ledger import pipelines
 from etl.services import Services, postgres
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import of, start
 from tests.support.databases import clone, database_name, new_database
-from tests.support.events_run import EVENTS, assert_delivered, assert_nothing_visible, at, behind_proxy, rob
+from tests.support.events_run import (
+    EVENTS,
+    assert_delivered,
+    assert_nothing_visible,
+    at,
+    behind_proxy,
+    rob,
+    waits_for_a_lock,
+)
+from tests.support.waiting import until
 
 # The connection breaks
 
@@ -47,6 +59,42 @@ def test_a_cut_that_swallows_the_answer_is_a_commit(
         assert cutter.cuts == ["after"]
     assert receipt.delivered == made[0].delivered.total()
     assert_delivered(run, made[:1])
+
+
+# What another run had delivered under the number, in the ledger that PostgreSQL went back to meanwhile.
+FOREIGN = """
+INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES ('others', 's', 't');
+INSERT INTO sluice.stream VALUES ('00000000-0000-4000-8000-000000000001', 'others', 'c', 0);
+INSERT INTO sluice.run (run_id, pipeline, holder) VALUES ('00000000-0000-4000-8000-000000000002', 'others', 'h');
+INSERT INTO sluice.delivery (delivery_id, pipeline, stream_id, batch_id, commit_seq, run_id, rows_in,
+    delivered, quarantined, malformed, checksum, quarantine_checksum, suite_digest, lookups, manifest,
+    metadata_location, quarantine_metadata_location)
+SELECT max(delivery_id), 'others', '00000000-0000-4000-8000-000000000001', 0, 1,
+    '00000000-0000-4000-8000-000000000002', 0, 0, 0, 0, 0, 0, '', '{}', '', '', '' FROM sluice.attempt
+"""
+
+
+def test_a_number_that_is_anothers_by_now_is_no_commit(
+    run: DeliveryContext, dsn: str, made: list[oracle.MadeBatch]
+) -> None:
+    def other() -> None:
+        """Wait behind the commit, and before the run that asks whether it took place."""
+        with transaction(dsn) as cursor:
+            pipelines.lock(cursor, "events")
+            cursor.execute(FOREIGN)
+
+    with behind_proxy(run) as (far, cutter), ThreadPoolExecutor(1) as beside:
+
+        def lose() -> None:
+            waiting.append(beside.submit(other))
+            until(lambda: waits_for_a_lock(dsn), "the other run", patience=60)
+            cutter.cut = "before"
+
+        waiting: list[Future[None]] = []
+        with pytest.raises(ServiceAway, match="the ledger shows that it was not committed"):
+            deliver(at(far, Step.POINTER_SWAPPED, lose), of(made[0]))
+        waiting[0].result()
+    assert oracle.ask(dsn, "SELECT pipeline FROM sluice.delivery") == [("others",)]
 
 
 @pytest.mark.usefixtures("kept")

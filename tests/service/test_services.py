@@ -25,7 +25,8 @@ from etl.common.errors import ServiceAway, SetupError
 from etl.common.settings import Settings
 from etl.services import Services, postgres, s3
 from etl.services.postgres import cluster
-from etl.services.process import choose_port
+from etl.services.process import choose_port, make_folder
+from etl.spark import jvm_log
 from tests.support.processes import answers
 
 pytestmark = pytest.mark.long
@@ -181,6 +182,21 @@ def test_a_proxy_of_the_environment_is_not_asked_for_the_embedded_s3(
     client = boto3.Session().client("s3")  # the default session may remember another server's keys
     assert [bucket["Name"] for bucket in client.list_buckets()["Buckets"]] == ["sluice"]
     assert os.environ["no_proxy"] == "example.org,127.0.0.1,localhost"
+
+
+def test_what_is_made_below_the_home_is_the_users_alone(own: Settings) -> None:
+    umask = os.umask(0o022)
+    try:
+        embedded.up(own)
+        with jvm_log.opened(make_folder(own.home / "logs")) as log:
+            assert stat.S_IMODE(os.fstat(log.fileno()).st_mode) == 0o600
+    finally:
+        os.umask(umask)
+    # under root the group is that of the server's system user, who passes through
+    assert stat.S_IMODE(own.home.stat().st_mode) == (0o710 if cluster(own.home, 1).user else 0o700)
+    assert not (own.home / "postgres").is_symlink()
+    for name in ("logs", "postgres", "s3"):
+        assert stat.S_IMODE((own.home / name).stat().st_mode) == 0o700
 
 
 def test_a_missing_or_old_java_is_one_clear_error(

@@ -337,7 +337,11 @@ KEYED_TABLE = (
     ("more", "filled", "seen"),
     [
         ("", "SELECT 'a', 1 FROM generate_series(1, 2)", "could not create unique index"),
-        ("PARTITION BY LIST (value)", "", "must include all partitioning columns"),
+        (
+            "PARTITION BY LIST (value); CREATE TABLE warehouse.all_of_it PARTITION OF warehouse.keyed DEFAULT",
+            "",
+            "must include all partitioning columns",
+        ),
         ("", "SELECT string_agg(md5(n::text), ''), 1 FROM generate_series(1, 1000) n", "index row"),
     ],
     ids=["a key twice", "partitioned by no key", "a key too long"],

@@ -142,6 +142,10 @@ def test_what_ended_the_last_run_is_kept_and_told_until_a_run_ends_well(events: 
     kept = (found.ended.outcome, found.ended.message, found.ended.remedy)
     assert kept == ("ServiceAway", "PostgreSQL went away in the middle", "`sluice run events`")
     text = said(events)
+    assert (found.standing, found.failing_since) == ("interrupted", found.ended.ended_at)
+    assert re.search(
+        r"^events: interrupted since 20[-0-9: ]+; last run: ServiceAway; next: ", text, re.MULTILINE
+    )
     assert "the last run of events ended " in text
     assert " by ServiceAway: PostgreSQL went away in the middle" in text
     assert "  next: `sluice run events`" in text
@@ -210,16 +214,18 @@ def test_a_batch_without_state_or_phases_is_told_too(events: Delivering) -> None
 def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering) -> None:
     tell(events, 0, triggered_at=dt.datetime.now(dt.UTC) - dt.timedelta(days=30))
     tell(events, 1, triggered_at=dt.datetime.now(dt.UTC))
+    other = "00000000-0000-0000-0000-000000000001"
     with transaction(events.dsn) as cursor:
+        lease = events.session.lease
+        streams.register_stream(
+            cursor, lease.pipeline, lease.run_id, other, checkpoint="/none", first_batch=0
+        )
         leases.end_run(cursor, events.session.lease, RunOutcome(outcome="done"))
         leases.give_lease_back(cursor, events.session.lease)
-    other = "00000000-0000-0000-0000-000000000001"
 
     def kept() -> list[tuple[Any, ...]]:
         return events.execute("SELECT batch_id FROM sluice.batch_progress ORDER BY batch_id")
 
-    with transaction(events.dsn) as cursor:
-        streams.register_stream(cursor, "events", other, checkpoint="/none", first_batch=0)
     assert sweep(events.place, events.pipeline, dry_run=True).progress == 1
     assert kept() == [(0,), (1,)]
     report = sweep(events.place, events.pipeline)

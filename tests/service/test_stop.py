@@ -12,8 +12,9 @@ from etl.common.errors import Busy
 from etl.common.outcome import RunOutcome
 from etl.delivery.batch import DeliveryContext
 from etl.ledger import leases
-from etl.operations.control.stop import Ended, stop
+from etl.operations.control.stop import Ended, beside, stop
 from etl.runs.follow import RunControl, StopAsked
+from etl.runs.heartbeat import leased
 from tests.support import oracle
 from tests.support.arrow_driver import start
 from tests.support.events_run import EVENTS, silence, waits_for_a_lock
@@ -45,6 +46,31 @@ def test_a_run_that_is_silent_is_not_waited_for(run: DeliveryContext) -> None:
     silence(run)
     ended = stop(run.sinks.dsn, NAME, who="me", timeout=SOON)
     assert ended == Ended(holder="elsewhere/1", outcome="died")
+
+
+def test_a_run_says_at_once_who_asked_it_to_stop(
+    run: DeliveryContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.1)
+    dsn, control = run.sinks.dsn, RunControl(every=SOON)
+    said = f"{NAME} was asked to stop by ann on a: it ends after the batch in flight, if any"
+    with caplog.at_level("INFO", "sluice"), leased(dsn, run.lease, control):
+        with pytest.raises(Busy):
+            stop(dsn, NAME, who="ann on a", timeout=timedelta(0))
+        until(lambda: said in caplog.messages, "word of it", patience=60)
+        assert control.stopping == "stopping after the batch in flight, asked by ann on a"
+        with pytest.raises(StopAsked):
+            control.refuse_next(dsn, run.lease)
+    assert caplog.messages.count(said) == 1
+
+
+def test_a_replay_at_work_is_named_where_no_run_of_the_stream_can_be_asked(run: DeliveryContext) -> None:
+    dsn = run.sinks.dsn
+    assert beside(dsn, NAME) == []
+    query = "UPDATE sluice.run SET kind = %s, seen_at = now() - %s::interval"
+    for kind, ago, named in (("replay", "0", ["replay"]), ("replay", "1 hour", []), ("stream", "0", [])):
+        oracle.ask(dsn, query, [kind, ago])
+        assert [one.kind for one in beside(dsn, NAME)] == named
 
 
 def test_the_next_run_is_not_asked(run: DeliveryContext) -> None:

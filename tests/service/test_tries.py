@@ -11,7 +11,7 @@ import pytest
 from etl.airflow.command import tries
 from etl.airflow.command.tries import Untold
 from etl.airflow.task_try import TaskTry
-from etl.common.errors import ServiceAway
+from etl.common.errors import ServiceAway, SetupError
 from etl.pipeline import Append
 from etl.services import Services
 from etl.sinks.lake.table import Lake
@@ -156,3 +156,14 @@ def test_fields_that_the_delivery_before_did_not_have_are_told_as_new(events: De
     assert new("shop", 'a "b"') == ['a "b"', "shop"]
     assert new("shop", "note") == ["note"]
     assert new("shop", "note") == []
+
+
+def test_a_try_keeps_why_it_failed_until_it_begins_again(events: Delivering) -> None:
+    error = SetupError("3 of these never became rows", remedy="`sluice quarantine export events`")
+    with pytest.raises(SetupError), tries.recorded(events.dsn, "events", asked("r")):  # before it has a run
+        raise error
+    kept = "SELECT outcome, message, remedy FROM sluice.airflow_try"
+    assert events.execute(kept) == [("SetupError", error.seen, error.remedy)]
+    with tries.recorded(events.dsn, "events", asked("r")):
+        assert events.execute(kept) == [(None, None, None)]
+    assert events.execute(kept) == [("done", None, None)]

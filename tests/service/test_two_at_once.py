@@ -14,9 +14,9 @@ import psycopg2
 import pyarrow as pa
 import pytest
 
-from etl.common import database
+from etl.common import database, steps
 from etl.common.database import connect, transaction
-from etl.common.errors import CommitTooLong, Fenced
+from etl.common.errors import Busy, CommitTooLong, Fenced, ServiceAway
 from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
 from etl.delivery.batch import DeliveryContext
@@ -32,6 +32,7 @@ from tests.support import oracle
 from tests.support.arrow_driver import broken, of, pipeline, start, start_correction
 from tests.support.databases import administer, database_name
 from tests.support.events_run import EVENTS, assert_delivered, at, rob_while_staging, silence, staged_left
+from tests.support.waiting import until
 
 
 class KilledError(Exception):
@@ -88,6 +89,66 @@ def test_a_commit_that_takes_too_long_says_how_to_deliver_less_at_once(
     assert_delivered(run, made[:2])
 
 
+def test_a_commit_whose_session_was_idle_for_too_long_is_tried_again(
+    run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, idle = (
+        "idle_in_transaction_session_timeout",
+        "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in %%'",
+    )
+
+    def hang() -> None:
+        until(lambda: not oracle.ask(run.sinks.dsn, idle), "the session to be ended", patience=60)
+
+    def listener(step: Step) -> None:
+        if step is Step.POINTER_DRAFTED:
+            monkeypatch.setitem(database.TIMEOUTS, limit, "500ms")
+        if step is Step.POINTER_SWAPPED:
+            hang()
+
+    steps.listen(listener)
+    with pytest.raises(ServiceAway, match="the ledger shows that it was not committed"):
+        deliver(replace(run, on_step=listener), of(made[0]))
+    steps.listen(None)
+    monkeypatch.undo()
+    deliver(run, of(made[0]))
+    assert_delivered(run, made[:1])
+
+
+def test_a_wait_for_the_commit_of_another_counts_for_no_limit(
+    run: DeliveryContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(database.TIMEOUTS, "statement_timeout", "1s")
+    monkeypatch.setitem(database.TIMEOUTS, "transaction_timeout", "2s")
+    dsn = run.sinks.dsn
+    with closing(connect(dsn)) as other, other.cursor() as holding, transaction(dsn) as cursor:
+        monkeypatch.setitem(database.TIMEOUTS, "transaction_timeout", "60min")
+        pipelines.lock(holding, "events")
+        watching = threading.Thread(target=lambda: (waited_for(dsn, "2500ms"), other.rollback()))
+        watching.start()
+        found = pipelines.lock_staged(cursor, "events")
+        watching.join()
+        assert found is not None and found.lease_token == run.lease.run_id
+        cursor.execute("SELECT current_setting('statement_timeout'), current_setting('transaction_timeout')")
+        assert cursor.fetchall() == [("1s", "1h")]
+
+
+def test_a_wait_that_somebody_cancels_is_tried_again(
+    run: DeliveryContext, made: list[oracle.MadeBatch]
+) -> None:
+    dsn = run.sinks.dsn
+    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with closing(connect(dsn)) as other, other.cursor() as holding:
+        pipelines.lock(holding, "events")
+        watching = threading.Thread(target=lambda: until(lambda: oracle.ask(dsn, cancel), "it", patience=60))
+        watching.start()
+        with pytest.raises(Busy, match=r"under way, and the wait for it was ended \(.*user request\)"):
+            deliver(run, of(made[0]))
+        watching.join()
+    deliver(run, of(made[0]))
+    assert_delivered(run, made[:1])
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_what_is_staged_waits_for_the_commit_of_another(
     run: DeliveryContext, made: list[oracle.MadeBatch], apart: bool, monkeypatch: pytest.MonkeyPatch
@@ -112,10 +173,12 @@ def test_what_is_staged_waits_for_the_commit_of_another(
     assert_delivered(run, made[:1])
 
 
-def waited_for(dsn: str) -> None:
-    """Wait until a session has waited for a lock for four times the limit."""
-    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND now() - query_start > interval '200ms'"
-    while not oracle.ask(dsn, waits):
+def waited_for(dsn: str, time: str = "200ms") -> None:
+    """Wait until a session has waited for a lock for four times the limit, or for `time`."""
+    waits = (
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND now() - query_start > %s::interval"
+    )
+    while not oracle.ask(dsn, waits, (time,)):
         threading.Event().wait(0.02)
 
 

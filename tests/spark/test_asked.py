@@ -79,7 +79,7 @@ def test_a_stopped_replay_says_what_to_fill_in_and_the_form_then_decides(home: H
 
     home.judge(*RULES)
     both = asked("backfill", **JANUARY, accept_changed=True, releases="drop")
-    done = home.sluice("run", "orders", "--json", "--airflow", both.json())
+    done = home.sluice("run", "orders", "--json", "--airflow", given=both.json())
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["replaced"]) == 2
     home.assert_holds(landed)
@@ -97,9 +97,8 @@ def test_fewer_rows_are_delivered_where_the_form_says_so_and_why(home: Home) -> 
     home.declare(text=text.replace("df.join(", 'df.where("id < 4").join('))
 
     def tried(**form: Any) -> CompletedProcess[str]:
-        return home.sluice(
-            "run", "orders", "--json", "--airflow", asked(deliveries=str(number), **form).json()
-        )
+        given = asked(deliveries=str(number), **form).json()
+        return home.sluice("run", "orders", "--json", "--airflow", given=given)
 
     stopped = tried()
     assert stopped.returncode == 4, stopped.stderr
@@ -186,11 +185,27 @@ def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_
     home.assert_clean()
 
 
+def test_a_run_of_the_pipelines_own_dag_releases_nothing_for_its_right_is_another(home: Home) -> None:
+    home.declare(max_files=1)
+    landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
+    home.run()
+    home.judge(*RULES[1:])
+    [held] = held_rows(home.dsn, "orders", RowSelection(status="held"))
+    remedy = refused(home, asked(release=str(held.quarantine_id), why="a refund"), SetupError)
+    assert remedy.startswith('trigger orders_replays with "Release held rows" filled in, ')
+    assert [one.quarantine_id for one in held_rows(home.dsn, "orders", RowSelection(status="held"))] == [
+        held.quarantine_id
+    ]
+    assert home.ask("SELECT outcome FROM sluice.airflow_try") == [("SetupError",)]
+    home.judge(*RULES)
+    home.assert_holds(landed)
+
+
 def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:
     home.declare()
     wrong = {
         "names nothing to replay": asked(accept_changed=True),
-        "asks for a replay and names rows": asked(release="1", releases="keep"),
+        "asks for a replay and names rows": asked(release="1", releases="keep", beside=True),
         "releases some is not known": asked(deliveries="1", releases="some"),
         "names deliveries and an interval": asked(deliveries="1", start="2020-01-01"),
         "names one end of an interval": asked(end="2020-01-01"),

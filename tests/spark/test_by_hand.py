@@ -104,7 +104,7 @@ def test_a_pointer_of_the_past_is_not_committed_on(home: Home, landed: Landed) -
     )
     landed += home.land("orders/c.jsonl", orders(30, 5))
     with pytest.raises(
-        NeedsPerson, match=r"went back in time: it is at .* of delivery 1, and delivery 2"
+        NeedsPerson, match=r"went back in time: it is at .*, which lacks what delivery 2 published"
     ) as refused:
         home.run()
     statement = re.search("`(UPDATE .*?)`", refused.value.remedy)

@@ -60,7 +60,8 @@ def test_a_jvm_that_writes_no_archive_is_told_of_in_one_message(
     )
     assert made.returncode == SetupError.exit_code, made.stderr
     [log] = folder.glob("spark-*.log")
-    assert f"what it said is in {log}\n  next: " in made.stderr
+    assert f" is {log}\n" in made.stderr or f" is in {log}\n" in made.stderr
+    assert "\n  next: " in made.stderr
     assert "Traceback" not in made.stderr
     assert list(folder.glob("*.jsa")) == []
 

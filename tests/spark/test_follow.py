@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -100,7 +102,7 @@ class Landing(Followed):
         connection.cursor().execute(f"LOCK TABLE warehouse.{NAME} IN SHARE MODE")
         query = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND wait_event_type = 'Lock' AND query ~ '(INSERT INTO|DELETE FROM) \"warehouse\"'"
+            " AND wait_event_type = 'Lock' AND query ~ '(LOCK TABLE|INSERT INTO|DELETE FROM) \"warehouse\"'"
         )
         try:
             if land:
@@ -339,6 +341,9 @@ def test_a_signal_ends_a_replay_with_nothing_changed_or_after_its_commit(followe
 
     home.declare(max_files=1)
     with followed.held_in_the_commit("replay", NAME, "--deliveries", str(delivery), land=False):
+        asked = home.sluice("stop", NAME).stdout
+        assert asked.startswith(f"{NAME}: no run of the stream is at work\na replay runs on ")
+        assert "which `sluice stop` does not ask: `kill " in asked
         followed.signal(signal.SIGTERM)
     assert followed.exit_code() == 0, followed.said
     assert "stopping after this commit; SIGTERM again to stop now" in followed.said
@@ -362,7 +367,10 @@ def test_sluice_stop_waits_for_the_batch_in_flight_and_begins_no_other(followed:
         asking = subprocess.Popen(
             words, env=home.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        assert asking.stderr is not None and "to stop after the batch in flight" in asking.stderr.readline()
+        assert asking.stderr is not None
+        told = asking.stderr.readline()
+        assert "to stop after the batch in flight" in told
+        assert f"a second signal: `kill {os.getpid()}` on {socket.gethostname()}, twice." in told
     said, _ = asking.communicate(timeout=PATIENCE)
     assert asking.returncode == 0 and "has stopped; every batch that it began is delivered" in said
     summary = followed.ended()

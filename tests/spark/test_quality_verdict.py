@@ -250,9 +250,9 @@ def test_a_rule_that_fails_over_the_rows_is_named(spark: SparkSession, rule: Rul
 def test_what_no_rule_made_fail_names_none(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("1", "{}")], "n string, t string")
     compiled = compile_suite(suite(NO_JSON), frame.schema, spark)
-    require_evaluable(compiled, frame)
+    assert require_evaluable(compiled, frame) is None
     broken = frame.selectExpr("cast(t as int) as n", "'no JSON' as t")
-    require_evaluable(compiled, broken)
+    assert "CAST_INVALID_INPUT" in str(require_evaluable(compiled, broken))
 
 
 def test_the_digest_is_of_the_content_and_not_of_its_layout(frame: DataFrame, tmp_path: Path) -> None:
@@ -369,3 +369,40 @@ def test_a_file_that_is_no_suite_is_refused(frame: DataFrame, tmp_path: Path, co
     written.write_text(content)
     with pytest.raises(SetupError, match=r"broken\.json"):
         compile_suite(written, frame.schema, frame.sparkSession)
+
+
+def test_a_suite_of_an_older_gx_is_told_what_to_rename(frame: DataFrame) -> None:
+    older = {
+        "expectation_suite_name": "orders",
+        "data_asset_type": None,
+        "expectations": [
+            {"expectation_type": "expect_column_values_to_not_be_null", "kwargs": {"column": "x"}}
+        ],
+    }
+    with pytest.raises(SetupError, match="is a suite of an older Great Expectations") as stop:
+        compile_suite(older, frame.schema, frame.sparkSession)
+    assert "`expectation_suite_name` is `name` now; `data_asset_type` is no more" in stop.value.seen
+    assert "`expectation_type` is `type` now in 1 expectation" in stop.value.seen
+
+
+def test_a_suite_with_the_mark_of_a_windows_editor_is_the_same_suite(
+    frame: DataFrame, tmp_path: Path
+) -> None:
+    file, marked = tmp_path / "a.json", tmp_path / "b.json"
+    file.write_text(json.dumps(suite(below("info"))), encoding="utf-8")
+    marked.write_text(json.dumps(suite(below("info"))), encoding="utf-8-sig")
+    digests = {compile_suite(one, frame.schema, frame.sparkSession).digest for one in (file, marked)}
+    assert len(digests) == 1
+
+
+def test_uniqueness_over_a_name_with_a_dot_is_told_as_what_it_is(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, 2)], "`a.b` int, c int")
+    unique = {
+        "type": "expect_compound_columns_to_be_unique",
+        "kwargs": {"column_list": ["a.b", "c"]},
+        "severity": "critical",
+    }
+    with pytest.raises(SetupError) as stop:
+        compile_suite(suite(unique), frame.schema, spark)
+    assert "a`.`b" in stop.value.seen
+    assert "window" not in stop.value.seen

@@ -384,19 +384,18 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
 def test_another_try_of_an_airflow_run_releases_what_the_first_did_not_come_to(home: Home) -> None:
     two_batches(home)
     home.judge(*RULES[1:])
-    first = TaskTry(
-        dag_id="orders", dag_run_id="r", task_id="run", try_number=1, run_type="manual", clear_number=0
-    )
+    run = {"dag_id": "orders_replays", "dag_run_id": "r", "task_id": "run", "run_type": "manual"}
+    first = TaskTry(**run, try_number=1, clear_number=0, beside=True)
     rows = held_rows(home.dsn, "orders", RowSelection(delivery=1, reason=NEGATIVE))
     with tries.recorded(home.dsn, "orders", first) as became:
         release(home.place, home.pipeline(), rows, {}, who="ada", why="asked", spark=home.spark, began=became)
     numbers = ",".join(map(str, ids(home, status=None, reason=NEGATIVE)))
     second = replace(first, try_number=2, release=numbers, who="ada", why="asked")
-    done = home.sluice("run", "orders", "--json", "--airflow", second.json())
+    done = home.sluice("run", "orders", "--json", "--airflow", given=second.json())
     assert done.returncode == 0, done.stderr
     assert home.ask(COUNT) == [(20,)]
     query = "SELECT DISTINCT status, decided_by, why FROM sluice.quarantine WHERE %s = ANY(reasons)"
     assert home.ask(query, NEGATIVE) == [("released", "ada", "asked")]
     assert_clean(home)
-    other = home.sluice("run", "orders", "--airflow", replace(second, dag_run_id="another").json())
+    other = home.sluice("run", "orders", "--airflow", given=replace(second, dag_run_id="another").json())
     assert (other.returncode, "no longer held" in other.stderr) == (4, True)

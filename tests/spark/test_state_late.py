@@ -115,7 +115,7 @@ def test_what_is_not_held_is_said(home: Home, caplog: pytest.LogCaptureFixture) 
 def test_the_column_must_be_a_moment_of_the_schema(home: Home) -> None:
     home.make_folder(NAME)
     declare(home, late="action")
-    with pytest.raises(SetupError, match=r"late='action' is no timestamp column.*\n.*name one of at"):
+    with pytest.raises(SetupError, match=r"late: 'action' is no timestamp column.*\n.*name one of at"):
         home.run(NAME)
 
 

@@ -70,7 +70,7 @@ def start(
         make_known(cursor, declared)
         lease = leases.take_lease(cursor, declared.name)
         streams.register_stream(
-            cursor, declared.name, stream_id, checkpoint="memory", first_batch=first_batch
+            cursor, lease.pipeline, lease.run_id, stream_id, checkpoint="memory", first_batch=first_batch
         )
     return DeliveryContext(
         sinks=open_sinks(declared, columns, dsn=dsn, lake=lake),

@@ -38,9 +38,12 @@ class Forked:
         folder: Path,
         out: Path,
         err: Path | None = None,
+        read: Path | None = None,
     ) -> Forked:
         """Start what `python -m module words…` does, as far as its `main` is concerned; `err` is `out` unless given."""
-        process = _FORKS.Process(target=_main, args=(module, words, dict(environment), folder, out, err))
+        process = _FORKS.Process(
+            target=_main, args=(module, words, dict(environment), folder, out, err, read)
+        )
         process.start()
         return cls(process=process)
 
@@ -61,12 +64,18 @@ class Forked:
 
 
 def sluice(
-    words: Sequence[str], *, environment: Mapping[str, str], folder: Path
+    words: Sequence[str], *, environment: Mapping[str, str], folder: Path, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command `sluice` to its end, or kill it after PATIENCE; return its exit code and what it wrote."""
+    """Run the command `sluice` to its end, or kill it after PATIENCE; return its exit code and what it wrote.
+
+    It reads `given`.
+    """
     with tempfile.TemporaryDirectory(prefix="sluice-") as kept:
-        out, err = Path(kept, "out"), Path(kept, "err")
-        command = Forked.start("etl.cli", words, environment=environment, folder=folder, out=out, err=err)
+        out, err, read = Path(kept, "out"), Path(kept, "err"), Path(kept, "in")
+        read.write_text(given)
+        command = Forked.start(
+            "etl.cli", words, environment=environment, folder=folder, out=out, err=err, read=read
+        )
         try:
             code = command.wait(PATIENCE)
         finally:
@@ -81,8 +90,12 @@ def _main(
     folder: Path,
     out: Path,
     err: Path | None,
+    read: Path | None,
 ) -> None:
     os.setsid()
+    if read is not None:
+        with read.open("rb") as opened:
+            os.dup2(opened.fileno(), 0)
     with out.open("wb") as opened:
         for standard in (1, 2):
             os.dup2(opened.fileno(), standard)

@@ -165,9 +165,9 @@ class Home:
             own["SLUICE_KAFKA"] = settings.kafka
         return {**os.environ, **self.place.services.environment, **own, "PYTHONPATH": str(REPOSITORY)}
 
-    def sluice(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run the command in a process of its own, from a folder that is not the repository."""
-        return forked.sluice(words, environment=self.environment, folder=self.root)
+    def sluice(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the command in a process of its own, which reads `given`, from a folder that is not the repository."""
+        return forked.sluice(words, environment=self.environment, folder=self.root, given=given)
 
     def reader(self, name: str = NAME) -> oracle.Reader:
         services = self.place.services

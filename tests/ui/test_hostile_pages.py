@@ -146,8 +146,8 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
            SELECT stream_id, batch_id, 'feed', ARRAY[%(text)s], %(report)s, 'accept', %(text)s, %(text)s, now()
            FROM sluice.delivery WHERE delivery_id = %(delivery)s""",
         """INSERT INTO sluice.airflow_try (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number,
-                                           outcome, run_id)
-           VALUES (left(%(text)s, 200), left(%(text)s, 500), %(text)s, 1, 'feed', %(text)s, 0, %(text)s,
+                                           outcome, message, remedy, run_id)
+           VALUES (left(%(text)s, 200), left(%(text)s, 500), %(text)s, 1, 'feed', %(text)s, 0, %(text)s, %(text)s, %(text)s,
                    md5('feed' || 0)::uuid)""",
     ):
         cursor.execute(statement, here)

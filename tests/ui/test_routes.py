@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from urllib.parse import urljoin
 
 import httpx
 import psutil
@@ -194,7 +195,7 @@ RULE = "rule 1 about a column of the feed"
 def test_every_route_is_refused_to_a_stranger(
     server: Server, all_routes: list[tuple[str, str]], routes: list[str]
 ) -> None:
-    assert (len(all_routes), len(routes)) == (17, 9)
+    assert (len(all_routes), len(routes)) == (18, 10)
     for method, path in all_routes:
         assert server.get(path, method=method).status_code == 401, path
 
@@ -203,13 +204,25 @@ def test_every_route_of_a_pipeline_is_refused_to_who_may_not_see_its_dag(
     server: Server, routes: list[str]
 ) -> None:
     refused = [server.get(path, "eve") for path in routes if path != "/"]
-    assert [answer.status_code for answer in refused] == [403] * 8
+    assert [answer.status_code for answer in refused] == [403] * 9
     assert not any("scheduled" in answer.text or "rule 1" in answer.text for answer in refused)
 
 
 def test_every_route_is_open_to_who_may(server: Server, routes: list[str]) -> None:
     for user in ("ada", "root"):
-        assert [server.get(path, user).status_code for path in routes] == [200] * 9
+        answers = {path: server.get(path, user).status_code for path in routes}
+        assert answers.pop("/feed") == 303
+        assert list(answers.values()) == [200] * 9
+
+
+def test_a_pipeline_without_a_slash_leads_on_to_its_page(server: Server) -> None:
+    for query in ("", "?before=20"):
+        led = server.get(f"/feed{query}", "ada")
+        assert (led.status_code, led.headers["location"]) == (303, f"feed/{query}")
+        assert urljoin(f"{server.address}{PREFIX}/feed{query}", led.headers["location"]).endswith(
+            f"{PREFIX}/feed/{query}"
+        )
+    assert server.get("/feed/?before=20", "ada").status_code == 200
 
 
 def test_the_overview_has_the_pipelines_that_the_reader_may_see_and_no_others(server: Server) -> None:

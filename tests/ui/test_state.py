@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from etl.airflow.command import tries
 from etl.airflow.pages import pages
 from etl.airflow.pages.records import PipelineRow, pipeline_rows, reading
 from etl.airflow.pages.render import STATES, Frame
+from etl.airflow.task_try import TaskTry
 from etl.common.database import transaction
-from etl.common.errors import ContractBroken
+from etl.common.errors import ContractBroken, SetupError, SluiceError
 from etl.common.outcome import RunOutcome
 from etl.common.statements import SQL_FOLDER
-from etl.ledger import leases
+from etl.ledger import attempts, leases
 from etl.operations.control.decide import record_decision
 from etl.pipeline import Append
 from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
@@ -25,6 +27,7 @@ from etl.services import Services
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.delivering import Delivering
+from tests.support.pages.drawn import shown
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 Judge = Callable[[Counts], Verdict]
@@ -80,7 +83,7 @@ def test_a_batch_says_whether_its_delivered_rows_are_good(
     at: Delivering, judged: Judge | None, bad: tuple[int, ...], state: str
 ) -> None:
     at.deliver(ROWS, bad, **({"judged": judged} if judged else {}))
-    assert stands(at).shown == state
+    assert stands(at).standing == state
 
 
 @pytest.mark.parametrize("bad", [(), (3,), range(10)])
@@ -89,7 +92,7 @@ def test_a_batch_of_which_rows_were_left_out_is_not_good_and_no_page_says_that_a
 ) -> None:
     at.deliver(ROWS, bad, records=1186, dropped=200)
     row, number = stands(at), stands(at).delivery_id or 0
-    assert (row.shown, STATES[row.shown][1]) == ("partial", "Delivered, with rows left out")
+    assert (row.standing, STATES[row.standing][1]) == ("partial", "Delivered, with rows left out")
     with reading(at.dsn) as cursor:
         whole = pages.batch(cursor, "events", Frame(up="../"), delivery=number).html
         one = pages.pipeline(cursor, "events", Frame()).html
@@ -104,9 +107,31 @@ def test_a_batch_of_which_rows_were_left_out_is_not_good_and_no_page_says_that_a
     ]
 
 
+@pytest.mark.parametrize(("records", "part", "told"), [(1186, 6 / 1186, "0.5 %"), (0, 0.6, "60.0 %")])
+def test_the_share_held_of_a_transform_with_state_is_of_the_records_it_read(
+    at: Delivering, records: int, part: float, told: str
+) -> None:
+    at.deliver(ROWS, range(6), records=records, dropped=0)
+    [(share,)] = oracle.ask(at.dsn, "SELECT quarantined_share FROM sluice.quality_batch")
+    assert share == pytest.approx(part)
+    at.execute(
+        "INSERT INTO sluice.airflow_try (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number, run_id)"
+        " SELECT 'events', 'one', 'run', 1, 'events', 'manual', 0, run_id FROM sluice.run"
+    )
+    with reading(at.dsn) as cursor:
+        whole = pages.pipeline(cursor, "events", Frame())
+        run = shown(pages.dag_run(cursor, "events", Frame(), dag="events", run_id="one"))
+        every = shown(pages.overview(cursor, list, Frame()))
+    assert f'<td class="n less">{told}</td>' in whole.html
+    assert f"Share held last {told}" in shown(whole)
+    assert "Records read Rows out Delivered Held Held share 0 " in shown(whole)
+    assert f"{records:,} records read; 10 rows out = 4 delivered + 6 held" in run
+    assert f"10 of {records:,} records" in every
+
+
 def test_what_a_transform_with_state_left_out_nothing_of_is_accounted_for(at: Delivering) -> None:
     at.deliver(ROWS, records=1186, dropped=0)
-    assert stands(at).shown == "good"
+    assert stands(at).standing == "good"
     with reading(at.dsn) as cursor:
         page = pages.batch(cursor, "events", Frame(up="../"), delivery=stands(at).delivery_id or 0)
     assert "Every row is accounted for" in page.html
@@ -118,7 +143,7 @@ def test_a_ledger_that_had_counted_what_was_left_out_says_so_after_the_migration
     oracle.ask(at.dsn, "UPDATE sluice.quality SET state = 'good'")
     oracle.ask(at.dsn, "DROP VIEW sluice.quality_batch")  # which has had more columns since
     oracle.ask(at.dsn, (SQL_FOLDER / "migrations" / "0024.partial.sql").read_text())
-    assert stands(at).shown == "partial"
+    assert stands(at).standing == "partial"
 
 
 def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: Delivering) -> None:
@@ -130,7 +155,7 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
         leases.end_run(cursor, at.session.lease, RunOutcome(outcome="ContractBroken"))
         leases.give_lease_back(cursor, at.session.lease)
     stopped = stands(at)
-    assert (stopped.shown, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
+    assert (stopped.standing, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
     assert stopped.diagnosis.next == "sluice decide events --batch 1 …"
     decided: dict[str, Any] = {"batch": 1, "stream": at.session.stream_id, "why": "known"}
     record_decision(at.place, at.pipeline, **decided, action="quarantine-all", who="Bob")
@@ -139,7 +164,7 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
     assert stands(at).diagnosis.next == "sluice run events"
     at.restart()
     at.deliver(ROWS, (1,), judged=critical)
-    assert stands(at).shown == "flawed"
+    assert stands(at).standing == "flawed"
     with reading(at.dsn) as cursor:
         page = pages.batch(cursor, "events", Frame(up="../"), delivery=stands(at).delivery_id or 0)
     assert "<b>Ada</b> decided <b>accept</b>" in page.html
@@ -163,12 +188,157 @@ def test_the_page_of_a_batch_that_stops_once_more_says_why_its_decision_no_longe
     assert "sluice decide events --batch 0 --accept" in page.html
 
 
+def end(at: Delivering, outcome: str) -> None:
+    """End the run of the pipeline as a command does that ends so."""
+    with transaction(at.dsn) as cursor:
+        leases.end_run(cursor, at.session.lease, RunOutcome(outcome=outcome, message="it said why"))
+        leases.give_lease_back(cursor, at.session.lease)
+
+
+def begin(at: Delivering) -> None:
+    with transaction(at.dsn) as cursor:
+        at.session = replace(at.session, lease=leases.take_lease(cursor, at.pipeline.name))
+
+
+def pass_(at: Delivering, hours: str) -> None:
+    """Let hours pass since all that the ledger has of runs and deliveries."""
+    for change in (
+        "UPDATE sluice.run SET started_at = started_at - {}, seen_at = seen_at - {}, ended_at = ended_at - {}",
+        "UPDATE sluice.delivery SET committed_at = committed_at - {}",
+    ):
+        at.execute(change.replace("{}", f"interval '{hours}'"))
+
+
+@pytest.mark.parametrize("outcome", ["CheckpointLost", "LedgerBehind", "Py4JJavaError", "FilesUnread"])
+def test_a_pipeline_whose_runs_fail_since_its_last_good_batch_is_red_and_first(
+    at: Delivering, outcome: str
+) -> None:
+    at.deliver(ROWS)
+    end(at, outcome)
+    first = at.execute("SELECT ended_at FROM sluice.run")
+    begin(at)
+    end(at, "ServiceAway")
+    at.execute("INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES ('another', 'w', 'a')")
+    row = stands(at)
+    assert (row.standing, row.state, STATES[row.standing]) == ("failing", "good", ("■", "Failing"))
+    assert [(row.failing_since,)] == first
+    with reading(at.dsn) as cursor:
+        one = pages.pipeline(cursor, "events", Frame()).html
+        every = pages.overview(cursor, list, Frame()).html
+    assert every.index('href="events/"') < every.index('href="another/"')
+    assert '<span class="badge failing">■ Failing</span>' in every
+    assert '<div class="banner failing">' in one
+    assert "Every run since then has failed, or was killed: nothing newer is delivered." in one
+    assert ": ✓ Good.</p>" in one
+    view = "SELECT state, standing, failing_since FROM sluice.quality_pipeline WHERE pipeline = 'events'"
+    assert at.execute(view) == [("good", "failing", first[0][0])]
+
+
+def test_a_pipeline_that_has_delivered_nothing_and_whose_runs_fail_is_red(at: Delivering) -> None:
+    end(at, "SetupError")
+    assert (stands(at).standing, stands(at).state) == ("failing", None)
+    with reading(at.dsn) as cursor:
+        assert "Nothing was delivered before." in pages.pipeline(cursor, "events", Frame()).html
+
+
+def test_a_killed_run_is_a_failed_one_before_and_after_another_takes_its_lease(at: Delivering) -> None:
+    at.deliver(ROWS)
+    at.execute("UPDATE sluice.run SET holder = 'elsewhere/1'")
+    assert stands(at).standing == "good"
+    pass_(at, "1 hour")
+    assert stands(at).standing == "failing"
+    begin(at)
+    assert stands(at).standing == "failing"
+    at.deliver(ROWS)
+    assert stands(at).standing == "good"
+
+
+def exits(error: type[SluiceError]) -> Iterator[type[SluiceError]]:
+    yield error
+    for one in error.__subclasses__():
+        yield from exits(one)
+
+
+OUTAGES = sorted(one.__name__ for one in set(exits(SluiceError)) if one.exit_code == 75)
+
+
+@pytest.mark.parametrize("outcome", [*OUTAGES, "Stopped"])
+def test_an_outage_is_red_only_after_hours(at: Delivering, outcome: str) -> None:
+    at.deliver(ROWS)
+    pass_(at, "12 hours")
+    at.execute("UPDATE sluice.run SET seen_at = now()")
+    end(at, outcome)
+    assert stands(at).standing == "interrupted"
+    begin(at)
+    pass_(at, "2 hours 55 minutes")
+    at.execute("UPDATE sluice.run SET started_at = now(), seen_at = now() WHERE ended_at IS NULL")
+    end(at, outcome)
+    assert stands(at).standing == "interrupted"
+    pass_(at, "6 minutes")
+    assert stands(at).standing == "failing"
+
+
+@pytest.mark.parametrize("ended", ["done", "stopped"])
+def test_a_run_that_ends_well_is_the_end_of_trouble(at: Delivering, ended: str) -> None:
+    at.deliver(ROWS)
+    end(at, "CheckpointLost")
+    begin(at)
+    assert stands(at).standing == "failing"  # it may fail as well
+    end(at, ended)
+    assert (stands(at).standing, stands(at).failing_since) == ("good", None)
+
+
+def test_a_run_that_stays_up_with_nothing_to_deliver_is_the_end_of_trouble(at: Delivering) -> None:
+    at.deliver(ROWS)
+    end(at, "ServiceAway")
+    begin(at)
+    pass_(at, "5 hours")
+    at.execute("UPDATE sluice.run SET seen_at = now() WHERE ended_at IS NULL")
+    assert stands(at).standing == "good"
+    with transaction(at.dsn) as cursor:
+        attempts.open_attempt(cursor, at.session.lease, at.session.stream_id, 1)
+    assert stands(at).standing == "failing"  # it is in a batch, which no run since has got delivered
+
+
+def test_a_batch_that_was_decided_on_is_no_failure_and_what_fails_after_it_is_one(at: Delivering) -> None:
+    at.deliver(ROWS)
+    with pytest.raises(ContractBroken):
+        at.deliver(ROWS, (1,), judged=failed(Severity.CRITICAL, about_rows=True))
+    end(at, "ContractBroken")
+    assert stands(at).standing == "stopped"
+    decided: dict[str, Any] = {"batch": 1, "stream": at.session.stream_id, "why": "known"}
+    record_decision(at.place, at.pipeline, **decided, action="accept", who="Ada")
+    assert stands(at).standing == "good"
+    begin(at)
+    end(at, "Py4JJavaError")
+    assert stands(at).standing == "failing"
+
+
+def test_the_page_of_a_release_that_failed_says_why_and_not_how_the_stream_ended(at: Delivering) -> None:
+    at.deliver(ROWS, (3,))
+    end(at, "CheckpointLost")
+    asked = TaskTry(
+        dag_id="events_replays",
+        dag_run_id="release__1",
+        task_id="run",
+        try_number=1,
+        run_type="manual",
+        clear_number=0,
+    )
+    with pytest.raises(SetupError), tries.recorded(at.dsn, "events", asked):
+        raise SetupError("1 of these never became rows", remedy="give them back corrected")
+    with reading(at.dsn) as cursor:
+        page = pages.dag_run(cursor, "events", Frame(), dag="events_replays", run_id="release__1")
+    said = shown(page)
+    assert "by SetupError : 1 of these never became rows Next: give them back corrected" in said
+    assert '<div class="banner failing"><p><strong>■ Failed</strong> at 20' in page.html
+    assert "CheckpointLost" not in said
+
+
 @pytest.mark.parametrize("outcome", ["InputsDoubled", "OffsetsGone", "CommitTooLong"])
 def test_an_end_that_needs_a_new_checkpoint_is_recovered_from(at: Delivering, outcome: str) -> None:
     at.deliver(ROWS)
-    with transaction(at.dsn) as cursor:
-        leases.end_run(cursor, at.session.lease, RunOutcome(outcome=outcome))
-        leases.give_lease_back(cursor, at.session.lease)
+    end(at, outcome)
     assert stands(at).diagnosis.next == "sluice recover events"
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from etl.common.errors import ServiceAway
+from etl.common.errors import ServiceAway, SetupError
 from etl.common.settings import Settings
-from etl.operations.control.doctor import kafka, remote_warnings
+from etl.operations.control import machine
+from etl.operations.control.doctor import kafka, open_to_others, remote_warnings
+from tests.support.data.orders import DECLARATION
 
 
 def warned(**settings: object) -> list[str]:
@@ -26,6 +28,19 @@ def test_what_only_this_machine_has_is_warned_of(tmp_path: Path) -> None:
     assert warned(home=tmp_path, **elsewhere | {"landing": str(tmp_path)}) == ["landing"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "told"), [(0o700, False), (0o710, False), (0o755, True), (0o750, True), (0o701, True)]
+)
+def test_a_home_that_others_can_enter_or_list_is_warned_of(tmp_path: Path, mode: int, told: bool) -> None:
+    home = tmp_path / "home"
+    assert list(open_to_others(home)) == [], "there is none yet"
+    home.mkdir()
+    home.chmod(mode)
+    lines = [finding.line() for finding in open_to_others(home)]
+    assert len(lines) == told
+    assert all(f"(mode {mode:04o}): `chmod 0700 {home}`" in line for line in lines)
+
+
 def test_a_warning_says_who_would_not_reach_it_and_what_to_set(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, spark_master="spark://master:7077")
     lines = [finding.line() for finding in remote_warnings(settings)]
@@ -41,3 +56,46 @@ def test_brokers_that_take_no_connection_are_told_and_are_wrong_where_none_does(
         assert kafka(f"{away},{open_}").startswith(f"{open_} accepts connections; {away} does not: ")
         with pytest.raises(ServiceAway, match=rf"no broker accepts connections; {away} does not: .*refused"):
             kafka(away)
+
+
+def test_the_machine_is_looked_at_and_each_fault_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(home=tmp_path / "home")
+    assert "GB free in" in machine.disks(settings)
+    assert str(tmp_path / "home") in machine.writable(settings)
+    assert machine.locale() == "names of files are utf-8"
+    monkeypatch.setattr(machine, "LEAST_FREE", 1 << 80)
+    with pytest.raises(SetupError, match=f"free some of the disk of {tmp_path}/home"):
+        machine.disks(settings)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dpassword=secret -Xss4m")
+    assert "JAVA_TOOL_OPTIONS=-Dpassword=*** -Xss4m" in machine.spark_environment()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(SetupError, match="SPARK_HOME="):
+        machine.spark_environment()
+
+
+def test_a_file_of_secrets_that_others_may_read_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "sluice.toml"
+    file.touch(mode=0o644)
+    file.chmod(0o644)
+    monkeypatch.setenv("SLUICE_CONFIG", str(file))
+    [told] = machine.open_to_others(Settings(home=tmp_path))
+    assert told.endswith(f"`chmod 600 {file}`")
+    file.chmod(0o600)
+    assert list(machine.open_to_others(Settings(home=tmp_path))) == []
+
+
+def test_a_suite_that_is_not_there_or_is_none_is_found_before_a_file_lands(tmp_path: Path) -> None:
+    declared = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    (tmp_path / "orders.py").write_text(declared)
+    settings = Settings(home=tmp_path / "home", pipelines=(tmp_path,), suites=(tmp_path,))
+    with pytest.raises(SetupError, match=r"Suite orders\.json of pipeline orders is in none of the folders"):
+        machine.suites(settings)
+    (tmp_path / "orders.json").write_text('{"expectation_suite_name": "a", "expectations": []}')
+    with pytest.raises(SetupError, match="`expectation_suite_name` is `name` now"):
+        machine.suites(settings)
+    (tmp_path / "orders.json").write_text('{"name": "a", "expectations": []}')
+    assert machine.suites(settings) == "those of orders are there"

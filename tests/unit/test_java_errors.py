@@ -19,7 +19,8 @@ from etl.spark.java_errors import SIGNS, Cause, classify
 
 ETL = Path(java_errors.__file__).resolve().parents[1]
 RECORDED = Path(__file__).parent / "java_errors"
-TABLES = {"spark/java_errors.py", "common/outages.py"}  # the other is of what asks PostgreSQL and S3
+# Others are of what asks PostgreSQL and S3, and of what a transform is not to blame for.
+TABLES = {"spark/java_errors.py", "common/outages.py", "delivery/transform_failed.py"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from etl.delivery.manifest import DeliveryManifest
 from etl.ledger.inputs import Input
-from etl.runs.recovery.lost_deliveries import LostDelivery, how_to_redo
+from etl.runs.recovery.lost_deliveries import LostDelivery, how_to_redo, is_missed
 
 RECORDED = DeliveryManifest.from_json(
     (Path(__file__).parent / "manifests" / "replay.json").read_text(), uri="replay.json"
@@ -48,3 +48,16 @@ def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
     assert "such as old:" in advice[0]
     assert "`sluice quarantine list orders --delivery 3`, " in advice[1]
     assert advice[2].endswith("is in force again: `sluice replay orders --deliveries 3..4,6`")
+
+
+def test_a_lost_load_is_missed_until_its_files_are_had_again() -> None:
+    one = lost(7, "replay", read=["old"])
+    assert is_missed(one, {7: one}, set(), set(), set())
+    assert not is_missed(one, {7: one}, set(), set(), {"old"})
+    assert not is_missed(replace(one, known=True), {}, set(), set(), set()), "it failed, and has told so"
+
+
+def test_a_lost_replay_is_missed_while_what_it_had_replaced_is_in_force() -> None:
+    one = lost(7, "replay", supersedes=(3,), read=["old"])
+    assert is_missed(one, {7: one}, {3}, set(), {"old"})
+    assert not is_missed(one, {7: one}, {4}, {3}, {"old"})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from etl.common.errors import Busy, ServiceAway
+from etl.common.errors import Busy, ServiceAway, SetupError, TableRefused
 from etl.common.outages import SIGNS, service_error
+from etl.common.outcome import in_short
 
 # As they are printed at the end of a worker's traceback, which is all that the driver has of them.
 TOLD = {
@@ -17,9 +20,11 @@ TOLD = {
         "psycopg2.errors.CannotConnectNow: the database system is starting up",
         "psycopg2.errors.DeadlockDetected: deadlock detected",
         'psycopg2.errors.DiskFull: could not extend file "base/5/16390": No space left on device',
+        "psycopg2.errors.IdleInTransactionSessionTimeout: terminating connection due to idle-in-transaction timeout",
         "psycopg2.errors.OutOfMemory: out of memory",
         "psycopg2.errors.ReadOnlySqlTransaction: cannot execute INSERT in a read-only transaction",
         "psycopg2.errors.TooManyConnections: sorry, too many clients already",
+        "psycopg2.errors.TransactionTimeout: terminating connection due to transaction timeout",
     ),
     "S3": (
         "OSError: When reading information for key 'a': AWS Error NETWORK_CONNECTION during HeadObject operation: curl 7",
@@ -68,3 +73,38 @@ def test_a_lock_of_another_session_is_no_outage() -> None:
         RuntimeError("psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout")
     )
     assert isinstance(told, Busy)
+
+
+def test_a_row_that_postgres_can_not_hold_is_told_without_where_it_was_copied_to() -> None:
+    worker = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  in a worker\n"
+        "psycopg2.errors.ProgramLimitExceeded: row is too big: size 8808, maximum size 8160\n"
+        "CONTEXT:  COPY d68_1a2b3c4d, line 3\n"
+    )
+    told = service_error(RuntimeError(worker))
+    assert isinstance(told, TableRefused)
+    assert told.exit_code == 2
+    assert told.seen.endswith(": row is too big: size 8808, maximum size 8160")
+    assert in_short(RuntimeError(worker)).endswith(
+        "ProgramLimitExceeded: row is too big: size 8808, maximum size 8160"
+    )
+
+
+def test_a_full_disk_is_tried_again_and_a_refused_path_is_not(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as full, Path("/dev/full").open("wb", 0) as disk:
+        disk.write(b"x")
+    found = service_error(full.value)
+    assert isinstance(found, ServiceAway)
+    assert found.seen.startswith("A disk is full: [Errno 28] No space left on device")
+    told = "Traceback\n  in a worker\njava.io.IOException: No space left on device\n"
+    assert isinstance(service_error(RuntimeError(told)), ServiceAway)
+
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for place in (loop, tmp_path / ("x" * 300), Path("/dev/null/x")):
+        with pytest.raises(OSError, match=r"\[Errno") as wrong:
+            place.open("rb")
+        refusal = service_error(wrong.value)
+        assert isinstance(refusal, SetupError)
+        assert str(place) in refusal.seen
+    assert service_error(FileNotFoundError(2, "No such file")) is None

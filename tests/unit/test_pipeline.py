@@ -95,6 +95,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         output_mode="upsert",
         unreadable="skip",
         late=5,
+        not_after={"at": dt.timedelta(days=-1), "": "at", "seen": 5},
         retries=-1,
         retry_delay=60,
     )
@@ -105,7 +106,7 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         "sources[2].max_files:", "schema: column '_Malformed'", "schema: column 'id' is there twice",
         "sink.keys:", "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
         "max_quarantine_share:", "max_fewer_share:", "metrics:", "output_mode:", "unreadable:", "late:", "retries:",
-        "retry_delay:",
+        "retry_delay:", "not_after['at']: datetime.timedelta(days=-1)", "not_after: ''", "not_after['seen']: 5",
     ):  # fmt: skip
         assert field in text
 
@@ -184,7 +185,7 @@ def test_streams_of_other_schemas_are_taken_by_name() -> None:
     wrong: dict[str, object] = {
         "sources": (Files("weather/*.csv", stream="weather"), Files("rain/*.csv", stream="rain")),
         "streams": {
-            "weather": Stream(schema="_raw string", late=""),
+            "weather": Stream(schema="_raw string", late="", not_after={"at": "at"}),
             "no name": "none",
             "p": weather,
         },
@@ -194,6 +195,7 @@ def test_streams_of_other_schemas_are_taken_by_name() -> None:
     for told in (
         "sources[1].stream: 'rain' is none of streams", "sources: none is of the pipeline's own schema",
         "streams['weather'].schema: column '_raw'", "streams['weather'].late: ''",
+        "streams['weather'].not_after['at']: 'at' must be",
         "streams['no name']: the name must be a Python name", "streams['no name']: must be a Stream",
         "streams['p']: no source is of it", "streams['p']: a lookup is called so too",
     ):  # fmt: skip

@@ -171,3 +171,9 @@ def test_a_password_is_in_no_message_and_no_repr(folder: Path, monkeypatch: pyte
 def test_settings_do_not_change(folder: Path) -> None:
     with pytest.raises(ValidationError):
         load_settings().home = folder  # type: ignore[misc]
+
+
+def test_a_file_with_the_mark_of_a_windows_editor_is_read(folder: Path) -> None:
+    (folder / "sluice.toml").write_bytes(b'\xef\xbb\xbfs3_region = "eu-west-1"\r\npg_connections = 3\r\n')
+    found = load_settings()
+    assert (found.s3_region, found.pg_connections) == ("eu-west-1", 3)

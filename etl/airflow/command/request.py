@@ -1,6 +1,7 @@
 """What an Airflow run asks for: the stream's next batches, a replay, or the release of held rows.
 
-- *Trigger* with deliveries or an interval named in the form replays these; with held rows, it releases these.
+- *Trigger* with deliveries or an interval named in the form replays these.
+- *Trigger* of the DAG for replays and releases with held rows named in the form releases these; no other DAG does.
 - *Backfill* replays the deliveries with a row in its interval, delivered or held; it may bring a form of its own.
 - *Clear* of a run whose form names something does that again: what replaced those deliveries is replayed,
   and of held rows those that are not released yet are. *Clear* of any other run that had succeeded replays exactly
@@ -74,6 +75,7 @@ def run_requested(
         dsn, pipeline.name, task_try, lambda: STOPPED if control.by_signal else tries.DONE
     ) as became:
         if task_try.release:
+            _require_the_right(pipeline, task_try)
             control.correction_left = release.GIVEN_UP
             summary = _release(workspace, pipeline, task_try, progress, became, control)
         elif (selection := selection_of(workspace, pipeline, task_try)) is None:
@@ -169,6 +171,25 @@ def _in_the_form(
 def _dag(pipeline: Pipeline) -> str:
     """Name the DAG whose form asks for a replay best: the one that waits for no run."""
     return replays_of(pipeline.name) if pipeline.has_replays_dag else pipeline.name
+
+
+def _require_the_right(pipeline: Pipeline, task_try: TaskTry) -> None:
+    """Raise SetupError where rows are to be released by another DAG than that of replays and releases.
+
+    Whoever may trigger the pipeline's own runs need not have the right to release.
+    """
+    if task_try.beside:
+        return
+    beside = (
+        f'trigger {replays_of(pipeline.name)} with "{RELEASE}" filled in, or '
+        if pipeline.has_replays_dag
+        else ""
+    )
+    raise SetupError(
+        f"A run of {task_try.dag_id} releases no rows: that is left to the DAG for replays and releases, which takes a"
+        " right of its own",
+        remedy=f"{beside}`sluice quarantine release {pipeline.name} --help`",
+    )
 
 
 def _release(

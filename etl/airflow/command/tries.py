@@ -1,7 +1,7 @@
 """Records Airflow's tries in the ledger: which try asked for a run, and how the run ended.
 
 A try is on record before its request is checked and before it gets the lease; a try that was killed stays without an
-outcome.
+outcome. What failed is kept with what the error said.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import psycopg2
 from etl.airflow.task_try import TaskTry
 from etl.common.database import migrate, rows_as, transaction
 from etl.common.errors import SluiceError
+from etl.common.outcome import RunOutcome
 from etl.common.statements import Statements
 from etl.pipeline.dag_names import replays_of
 
@@ -54,19 +55,26 @@ def recorded(
         with transaction(dsn) as cursor:
             STATEMENTS.execute(cursor, "airflow_try_runs", **_key(task_try), run=run_id)
 
-    def end(outcome: str) -> None:
+    def end(ending: RunOutcome) -> None:
         with transaction(dsn) as cursor:
-            STATEMENTS.execute(cursor, "end_airflow_try", **_key(task_try), outcome=outcome)
+            STATEMENTS.execute(
+                cursor,
+                "end_airflow_try",
+                **_key(task_try),
+                outcome=ending.outcome,
+                message=ending.message,
+                remedy=ending.remedy,
+            )
 
     try:
         yield became
     except BaseException as error:
         try:
-            end(type(error).__name__)
+            end(RunOutcome.by(error))
         except (SluiceError, psycopg2.Error) as other:  # what ended the run matters more
             log.warning("the outcome of this try could not be recorded: %s", other)
         raise
-    end(how())  # or it is no success: nobody would know what it told of
+    end(RunOutcome(outcome=how()))  # or it is no success: nobody would know what it told of
 
 
 def _key(task_try: TaskTry) -> dict[str, object]:

@@ -108,6 +108,13 @@ def pipeline(request: Request, dag_id: Name, before: Before = LAST) -> Response:
     return _answer(request, lambda cursor, frame: pages.pipeline(cursor, dag_id, frame, before=before))
 
 
+@router.get("/{dag_id}")
+def pipeline_without_slash(request: Request, dag_id: Name) -> RedirectResponse:
+    """Lead to the pipeline's page, whose links are relative to its folder."""
+    asked = f"?{request.url.query}" if request.url.query else ""
+    return _leads_to(f"{quote(dag_id, safe='')}/{asked}")
+
+
 @router.get("/{dag_id}/run")
 def dag_run(
     request: Request,
@@ -272,7 +279,9 @@ def _leads_to_run(choice: Choice, run_id: str) -> RedirectResponse:
 
 def _leads_to(address: str, **query: str | None) -> RedirectResponse:
     parameters = urlencode({name: value for name, value in query.items() if value is not None})
-    return RedirectResponse(f"{address}?{parameters}" if parameters else address, 303, headers=HEADERS)
+    policy = {"Content-Security-Policy": POLICY.format(nonce="none")}  # it has no style element
+    place = f"{address}?{parameters}" if parameters else address
+    return RedirectResponse(place, 303, headers=HEADERS | policy)
 
 
 def _may_decide(user: BaseUser, pipeline: str) -> frozenset[Action]:

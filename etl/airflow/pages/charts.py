@@ -1,19 +1,25 @@
-"""Draws bars and lines over batches, one SVG path per series; the figures that a reader needs are written beside them."""
+"""Draws bars and lines over time, one SVG path per series; the figures that a reader needs are written beside them.
+
+Each batch stands at the moment of its commit. Of those that came at one moment none hides another: they stand beside
+each other.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 from etl.airflow.pages.formatting import day, number, seconds, share
-from etl.airflow.pages.records import BatchRow, VerdictRow
+from etl.airflow.pages.records import BatchRow, VerdictRow, new_streams
 
 WIDTH, HEIGHT = 480, 96  # of the drawing area, in SVG's own units
 BATCHES = 240  # in one chart
+WIDEST = 16  # a bar
+NEAREST = 1  # the middles of two bars
 
 
 class Dated(Protocol):
@@ -36,10 +42,22 @@ class Chart:
     series: tuple[Series, ...]
     top: str  # what the upper edge stands for
     last: str  # the newest value
-    first_at: str
-    last_at: str
+    dates: tuple[str, ...]  # of the left edge, the middle and the right edge; one where all is of one moment
     summary: str  # the chart in one sentence, for those who can't see it
     bottom: str = ""  # what the lower edge stands for; nothing is said of 0
+    marks: str = ""  # lines where a new stream begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where one batch stands on the axis of time."""
+
+    middle: float
+    wide: float
+
+    @property
+    def left(self) -> float:
+        return self.middle - self.wide / 2
 
 
 def volume(batches: Sequence[BatchRow]) -> Chart:
@@ -47,7 +65,7 @@ def volume(batches: Sequence[BatchRow]) -> Chart:
     highest = max((batch.rows_in for batch in batches), default=0)
     delivered = [batch.delivered for batch in batches]
     held = [batch.quarantined for batch in batches]
-    return _chart(
+    drawn = _chart(
         "Rows per batch",
         batches,
         [
@@ -58,11 +76,13 @@ def volume(batches: Sequence[BatchRow]) -> Chart:
         number,
         batches[-1].rows_in if batches else None,
     )
+    return _marked(drawn, batches)
 
 
 def held_share(batches: Sequence[BatchRow]) -> Chart:
     values = [batch.held_share or 0 for batch in batches]
-    return _bar_chart("Share held", batches, "held", "held", values, share, _newest(values))
+    drawn = _bar_chart("Share held", batches, "held", "held", values, share, _newest(values))
+    return _marked(drawn, batches)
 
 
 def gaps(batches: Sequence[BatchRow]) -> Chart:
@@ -71,7 +91,8 @@ def gaps(batches: Sequence[BatchRow]) -> Chart:
     waited = [(later - earlier).total_seconds() for earlier, later in pairwise(moments)]
     values = [0.0, *waited]
     title, named = "Time between batches", "since the batch before"
-    return _bar_chart(title, batches, named, "delivered", values, seconds, _newest(waited))
+    drawn = _bar_chart(title, batches, named, "delivered", values, seconds, _newest(waited))
+    return _marked(drawn, batches)
 
 
 def rule_share(verdicts: Sequence[VerdictRow]) -> Chart:
@@ -119,18 +140,18 @@ def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[flo
     """
     all_ = [one for values in named.values() for one in values if one is not None and math.isfinite(one)]
     low, high = min(all_, default=0), max(all_, default=0)
+    places = _places(batches)
     newest = " / ".join(number(_newest(values)) for values in named.values())
     return Chart(
         title=title,
         series=tuple(
-            Series(name=name, kind=f"line{index}", path=_line(values, low, high))
+            Series(name=name, kind=f"line{index}", path=_line(places, values, low, high))
             for index, (name, values) in enumerate(named.items())
         ),
         top=number(high),
         bottom=number(low),
         last=newest,
-        first_at=day(batches[0].committed_at) if batches else "",
-        last_at=day(batches[-1].committed_at) if batches else "",
+        dates=_dates(batches),
         summary=f"{title}: {len(batches)} batches, from {number(low)} to {number(high)}, last {newest}",
     )
 
@@ -139,20 +160,60 @@ def _newest(old_first: Sequence[float | None]) -> float | None:
     return old_first[-1] if old_first else None
 
 
-def _line(values: Sequence[float | None], low: float, high: float) -> str:
+def _places(batches: Sequence[Dated]) -> list[Place]:
+    """Return where each batch stands, oldest first; a bar is as wide as leaves room for its neighbours."""
+    if not batches:
+        return []
+    first, left, right = batches[0].committed_at, WIDEST / 2, WIDTH - WIDEST / 2
+    whole = max((one.committed_at - first).total_seconds() for one in batches)
+    scale = (right - left) / whole if whole else 0.0
+    middles: list[float] = []
+    for one in batches:
+        least = middles[-1] + NEAREST if middles else left
+        middles.append(max(left + scale * (one.committed_at - first).total_seconds(), least))
+    most = right
+    for index in range(len(middles) - 1, -1, -1):
+        middles[index] = min(middles[index], most)
+        most = middles[index] - NEAREST
+    rooms = [WIDEST, *(later - earlier for earlier, later in pairwise(middles)), WIDEST]
+    return [
+        Place(middle=middle, wide=0.8 * min(WIDEST, before, after))
+        for middle, (before, after) in zip(middles, pairwise(rooms), strict=True)
+    ]
+
+
+def _dates(batches: Sequence[Dated]) -> tuple[str, ...]:
+    """Return what is written under the first batch, the middle of the axis, and the last batch."""
+    if not batches:
+        return ()
+    first, last = batches[0].committed_at, max(one.committed_at for one in batches)
+    return (day(first), day(first + (last - first) / 2), day(last)) if last > first else (day(first),)
+
+
+def _marked(chart: Chart, batches: Sequence[BatchRow]) -> Chart:
+    """Draw a line before the first batch of each new stream."""
+    begun = new_streams(batches)
+    lines = (
+        f"M{max(place.left - 1, 0):.1f} 0V{HEIGHT}"
+        for place, batch in zip(_places(batches), batches, strict=True)
+        if batch.delivery_id in begun
+    )
+    return replace(chart, marks="".join(lines))
+
+
+def _line(places: Sequence[Place], values: Sequence[float | None], low: float, high: float) -> str:
     """Draw a line from value to value, with gaps where there is none.
 
     A value alone is as wide as its batch.
     """
-    step = WIDTH / max(len(values), 24)
     parts, drawing = [], False
-    for index, value in enumerate(values):
+    for place, value in zip(places, values, strict=True):
         if value is None or not math.isfinite(value):
             drawing = False
             continue
         # halves, for the difference of two numbers may be beyond all
         tall = HEIGHT * (1 - (value / 2 - low / 2) / (high / 2 - low / 2)) if high > low else HEIGHT / 2
-        parts.append(f"{'L' if drawing else 'M'}{index * step:.1f} {tall:.1f}h{step * 0.8:.1f}")
+        parts.append(f"{'L' if drawing else 'M'}{place.left:.1f} {tall:.1f}h{place.wide:.1f}")
         drawing = True
     return "".join(parts)
 
@@ -179,31 +240,29 @@ def _chart(
     write: Callable[[float | None], str],
     newest: float | None,
 ) -> Chart:
-    top, now = write(highest), write(newest)
+    top, now, places = write(highest), write(newest), _places(batches)
     return Chart(
         title=title,
         series=tuple(
-            Series(name=name, kind=kind, path=_bars(values, below, highest))
+            Series(name=name, kind=kind, path=_bars(places, values, below, highest))
             for name, kind, values, below in series
         ),
         top=top,
         last=now,
-        first_at=day(batches[0].committed_at) if batches else "",
-        last_at=day(batches[-1].committed_at) if batches else "",
+        dates=_dates(batches),
         summary=f"{title}: {len(batches)} batches, at most {top}, last {now}",
     )
 
 
-def _bars(values: Sequence[float], below: Sequence[float], highest: float) -> str:
+def _bars(places: Sequence[Place], values: Sequence[float], below: Sequence[float], highest: float) -> str:
     """Draw a bar for each value on top of the one below it; any value but zero is at least one unit high."""
     if not values or not highest:
         return ""
-    step = WIDTH / max(len(values), 24)
-    wide = f"{step * 0.8:.1f}"
     parts = []
-    for index, (value, base) in enumerate(zip(values, below, strict=True)):
+    for place, value, base in zip(places, values, below, strict=True):
         if value:
+            wide = f"{place.wide:.1f}"
             tall = max(1.0, value / highest * HEIGHT)
             foot = HEIGHT - base / highest * HEIGHT
-            parts.append(f"M{index * step:.1f} {max(foot - tall, 0):.1f}h{wide}v{tall:.1f}h-{wide}z")
+            parts.append(f"M{place.left:.1f} {max(foot - tall, 0):.1f}h{wide}v{tall:.1f}h-{wide}z")
     return "".join(parts)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from etl.airflow.pages.formatting import number, share
-from etl.airflow.pages.records import BatchRow, RuleRow
+from etl.airflow.pages.records import BatchRow, RuleRow, new_streams
 
 COLUMNS = 40
 FEWEST_COLUMNS = 10
@@ -44,6 +44,7 @@ class Line:
 class Heatmap:
     batches: tuple[BatchRow, ...]  # oldest first, as in the cells of a line
     lines: tuple[Line, ...]
+    begun: frozenset[int]  # deliveries with which a new stream begins
     left_out: int  # rules that did not fit; none of them is broken more often than one that is shown
 
 
@@ -69,7 +70,10 @@ def heatmap(batches: Sequence[BatchRow], rules: Sequence[RuleRow]) -> Heatmap:
     )
     most = max(1, MOST_CELLS // max(len(columns), 1))
     return Heatmap(
-        batches=tuple(reversed(newest)), lines=tuple(lines[:most]), left_out=max(0, len(lines) - most)
+        batches=tuple(reversed(newest)),
+        lines=tuple(lines[:most]),
+        begun=new_streams(newest[::-1]),
+        left_out=max(0, len(lines) - most),
     )
 
 

@@ -38,6 +38,7 @@ from etl.airflow.pages.records import (
     TryRow,
     VerdictRow,
     fetch_rows,
+    new_streams,
     newer_than,
     older_than,
     pipeline_names,
@@ -70,7 +71,7 @@ LONGEST_ROW = 4_000  # characters of a quarantined row that a list reads
 LONGEST_WHOLE = 60_000  # and its own page
 DECISIONS = 5  # the last ones on a batch's page
 
-WORST_FIRST = ("stopped", "partial", "flawed", "held", "new", "noted", "good")
+WORST_FIRST = ("failing", "stopped", "interrupted", "partial", "flawed", "held", "new", "noted", "good")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,7 @@ def overview(
 ) -> Page:
     """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
     rows = pipeline_rows(cursor, permitted(pipeline_names(cursor)))
-    rows.sort(key=lambda row: (WORST_FIRST.index(row.shown), row.pipeline))
+    rows.sort(key=lambda row: (WORST_FIRST.index(row.standing), row.pipeline))
     listed = rows[start : start + PIPELINES]
     names = [row.pipeline for row in listed]
     latest = fetch_rows(cursor, "latest", LatestRow, pipelines=names, limit=STRIP)
@@ -151,6 +152,7 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
         pager=_pager(cursor, shown, batches, row, first=before == LAST),
         failing=_failing(shown, row),
         batches=batches[:LISTED],
+        begun=new_streams(old_first),
         held=held,
         columns=columns_of(cursor, row.delivery_id),
         running=activity.running(cursor, name),

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from etl.airflow.pages.formatting import ratio
@@ -39,6 +40,10 @@ class PipelineRow:
     committed_at: dt.datetime | None
     state: str | None  # of that batch: good, noted, held, flawed, partial; None: nothing has judged it
     state_since: dt.datetime | None
+    standing: (
+        str  # of the pipeline: stopped, failing, interrupted, else that state; new: nothing is delivered
+    )
+    failing_since: dt.datetime | None  # when the first run failed after which none did well
     rows_in: int | None
     delivered: int | None
     quarantined: int | None
@@ -67,9 +72,16 @@ class PipelineRow:
         return self.stop_batch is not None and self.decision is None
 
     @property
-    def shown(self) -> str:
-        """Return the state that a person is told: stopped, else that of the last batch, else new."""
-        return "stopped" if self.stopped else self.state or "new"
+    def failing(self) -> bool:
+        """Return True if runs have failed since the last one that did well, whatever its batch was like."""
+        return self.standing in ("failing", "interrupted")
+
+    @property
+    def since(self) -> dt.datetime | None:
+        """Return since when it stands as it does; None before its first batch."""
+        if self.stopped:
+            return self.stopped_at
+        return self.failing_since if self.failing else self.state_since
 
     @property
     def stop(self) -> Stop | None:
@@ -113,10 +125,12 @@ class CommittedRow:
 class BatchRow(CommittedRow):
     """One delivered batch."""
 
+    stream_id: str
     rows_in: int
     delivered: int
     quarantined: int
     malformed: int
+    records: int | None  # that were read, where the transform keeps state
     dropped: int | None  # rows, or groups of them, left out behind the watermark
     suite_digest: str
     state: str | None
@@ -127,8 +141,14 @@ class BatchRow(CommittedRow):
         return self.dropped or 0
 
     @property
+    def read(self) -> int:
+        """Return how many records it read."""
+        return self.rows_in if self.records is None else self.records
+
+    @property
     def held_share(self) -> float | None:
-        return ratio(self.quarantined, self.rows_in)
+        """Return the part that is held of the batch's rows, or of the records it read where these are more."""
+        return ratio(self.quarantined, max(self.rows_in, self.records or 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,15 +240,20 @@ class TryRow:
     interval_start: dt.datetime | None
     interval_end: dt.datetime | None
     run_id: str | None
+    message: str | None  # of the error that ended it
+    remedy: str | None
+
+    @property
+    def failed(self) -> bool:
+        """Return True if an error ended it; one that a signal ended after its batch was stopped."""
+        return self.outcome not in (None, "done", "stopped")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryRow(BatchRow):
     """One delivered batch, and all that is known of it."""
 
-    stream_id: str
     released_from: int | None
-    records: int | None  # that were read, where the transform keeps state
     late: int | None  # of them, behind the watermark as they were read
     unknown: Mapping[str, int] | None  # records by field that the schema does not name
     missing: Mapping[str, int] | None  # records by column of the schema that their file does not have
@@ -381,6 +406,17 @@ class HeldWhole(CommittedRow):
     decided_at: dt.datetime | None
     replaces: bool  # each batch takes the place of all before it
     report: str | None
+
+
+def new_streams(old_first: Sequence[BatchRow]) -> frozenset[int]:
+    """Return the deliveries with which another stream begins than that of the batch before; the first is none.
+
+    Replays and releases are beside the stream.
+    """
+    batches = [one for one in old_first if one.kind == "stream"]
+    return frozenset(
+        later.delivery_id for earlier, later in pairwise(batches) if earlier.stream_id != later.stream_id
+    )
 
 
 @contextmanager

@@ -21,12 +21,14 @@ HELD_LOOKED_AT = 10_000  # the newest held rows, of which the page of a pipeline
 LISTED = 20  # batches, files or inputs in a list
 MOST_VERDICTS = 60  # expectations on a batch's page; the broken ones come first
 
-STATES = {  # state: its mark and what it says
+STATES = {  # of a batch or a pipeline: the mark and what it says
     "good": ("✓", "Good"),
     "noted": ("✓", "Good, with remarks"),
     "held": ("◐", "Good, with rows held"),
     "flawed": ("▲", "Delivered with a broken rule"),
     "partial": ("△", "Delivered, with rows left out"),
+    "interrupted": ("▽", "Interrupted"),
+    "failing": ("■", "Failing"),
     "stopped": ("■", "Stopped"),
     "new": ("○", "Nothing delivered yet"),
 }

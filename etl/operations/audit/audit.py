@@ -19,7 +19,7 @@ import pyarrow as pa
 from psycopg2 import sql
 from pyiceberg.table.metadata import TableMetadata
 
-from etl.common.database import Cursor, migrate, read_one_snapshot, rows, savepoint, transaction
+from etl.common.database import Cursor, migrate, rows, savepoint, transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
 from etl.common.paths import shown
@@ -169,8 +169,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     dsn, lake = workspace.services.postgres, workspace.lake
     migrate(dsn)
     tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
-    with transaction(dsn) as cursor:
-        read_one_snapshot(cursor)
+    with transaction(dsn, one_snapshot=True) as cursor:
         _keep_table(cursor, pipeline)
         require_sink(cursor, pipeline)
         STATEMENTS.execute(cursor, "no_time_limits")

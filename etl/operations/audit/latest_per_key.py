@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from etl.sinks.checksum import Hashes, mix, row_hashes
 from etl.sinks.columns import DELIVERY, SYSTEM_COLUMNS
+from etl.sinks.keys import without_negative_zeros
 
 ROWS_A_FILE = 500_000
 MOST_FILES = 200
@@ -74,6 +75,7 @@ class LatestPerKey:
         self._spread("table", batch)
 
     def _spread(self, side: str, batch: pa.RecordBatch) -> None:
+        batch = without_negative_zeros(batch, self._keys)  # which deliveries of older versions may have
         extra = [name for name in batch.schema.names if name not in self._names]
         records = np.zeros(batch.num_rows, _RECORD)
         records["key"] = row_hashes(batch, self._keys)

@@ -8,14 +8,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psycopg2.extensions import parse_dsn
 
 from etl.common.database import connect, lacks_rights, require_version
 from etl.common.errors import ServiceAway, SluiceError
+from etl.common.outages import service_error
 from etl.common.settings import Settings, load_settings
 from etl.common.statements import SQL_FOLDER, Statements
+from etl.operations.control import machine
 from etl.pipeline import load_pipelines, loadable
 from etl.services import java
 
@@ -53,17 +56,38 @@ def _examine() -> Iterator[Finding]:
     yield _check("settings", lambda: _read(settings))
     if not settings:
         return
+    yield from open_to_others(settings[0].home)
     yield from remote_warnings(settings[0])
+    yield _check("Spark", machine.spark_environment)
+    yield _check("locale", machine.locale)
+    yield _check("disk", lambda: machine.disks(settings[0]))
+    yield _check("rights", lambda: machine.writable(settings[0]))
+    for seen in machine.open_to_others(settings[0]):
+        yield Finding(what="secrets", good=True, seen=seen, doubt=True)
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
+    yield _check("suites", lambda: machine.suites(settings[0]))
     workspaces: list[Workspace] = []
     yield _check("services", lambda: _up(settings[0], workspaces))
     if not workspaces:
         return
     yield _check("PostgreSQL", lambda: _postgres(workspaces[0]))
+    yield _check("clock", lambda: machine.clock(workspaces[0].services.postgres))
     yield _check("lake", lambda: _lake(workspaces[0]))
     if brokers := settings[0].kafka:
         yield _check("Kafka", lambda: kafka(brokers))
     yield _check("memory", lambda: f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB")
+
+
+def open_to_others(home: Path) -> Iterator[Finding]:
+    """Yield a warning where others may enter the home: its landing, checkpoints and logs are for them to read.
+
+    A group that may pass through and read nothing is that of the embedded PostgreSQL's system user.
+    """
+    if home.is_dir() and (mode := home.stat().st_mode & 0o777) & 0o067:
+        seen = f"{home} is open to other users of this machine (mode {mode:04o}): `chmod 0700 {home}`"
+        if os.geteuid() == 0 and (home / "postgres").is_dir() and not (home / "postgres").is_symlink():
+            seen = seen.replace("chmod 0700", f"chgrp {(home / 'postgres').group()} {home} && chmod 0710")
+        yield Finding(what="home", good=True, seen=seen, doubt=True)
 
 
 def remote_warnings(settings: Settings) -> Iterator[Finding]:
@@ -93,6 +117,8 @@ def _check(what: str, look: Callable[[], str]) -> Finding:
         return Finding(what=what, good=True, seen=look())
     except SluiceError as error:
         return Finding(what=what, good=False, seen=str(error))
+    except OSError as error:
+        return Finding(what=what, good=False, seen=str(service_error(error) or error))
 
 
 def _read(into: list[Settings]) -> str:

@@ -37,6 +37,8 @@ class State:
     last_dropped: dt.datetime | None  # when the last of these deliveries was
     state: str  # new, idle, running, stopped, or the last run's error
     next: str  # the command that comes next
+    standing: str  # as the pages have it: failing, interrupted, stopped, else the state of the last delivery; new: none
+    failing_since: dt.datetime | None  # when the first run failed after which none did well
     running: Sequence[Running]  # runs that have not ended: where, since when, how far
     ended: Ended | None  # the last run that has
     unknown: Mapping[str, int] = field(
@@ -76,6 +78,7 @@ def states(workspace: Workspace, name: str | None) -> list[State]:
 def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
     name = pipeline.name
     totals = row(STATEMENTS.execute(cursor, "totals", pipeline=name)) or {}
+    stands = row(STATEMENTS.execute(cursor, "standing", pipeline=name)) or {}
     known = streams.current_stream(cursor, name)
     now, ended = activity.running(cursor, name), activity.last_ended(cursor, name)
     diagnosis = _what(cursor, pipeline, now, ended)
@@ -93,6 +96,8 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         missing=totals["missing"] or {},
         state=diagnosis.state,
         next=diagnosis.next,
+        standing=stands.get("standing", "new"),
+        failing_since=stands.get("failing_since"),
         promise=None if pipeline.replayable else promise(pipeline),
         running=now,
         ended=ended,

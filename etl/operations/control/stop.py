@@ -10,7 +10,8 @@ from datetime import timedelta
 from etl.common.database import migrate, row, transaction
 from etl.common.errors import Busy
 from etl.common.statements import Statements
-from etl.ledger import leases
+from etl.ledger import activity, leases
+from etl.ledger.activity import Running
 
 STATEMENTS = Statements(__name__)
 
@@ -41,7 +42,7 @@ def stop(
         return None
     on_asked(run["holder"])
     deadline = time.monotonic() + timeout.total_seconds()
-    while (outcome := _outcome(dsn, run["run_id"], run["holder"])) is None:
+    while (outcome := _outcome(dsn, run["run_id"])) is None:
         if time.monotonic() > deadline:
             raise Busy(
                 f"The run of {pipeline} on {run['holder']} was asked to stop and is still in its batch after"
@@ -52,11 +53,17 @@ def stop(
     return Ended(holder=run["holder"], outcome=outcome)
 
 
-def _outcome(dsn: str, run_id: str, holder: str) -> str | None:
+def beside(dsn: str, pipeline: str) -> list[Running]:
+    """Return the replays and releases of a pipeline that are at work, which nothing asks to stop."""
+    with transaction(dsn) as cursor:
+        return [one for one in activity.running(cursor, pipeline) if one.alive and one.kind != "stream"]
+
+
+def _outcome(dsn: str, run_id: str) -> str | None:
     """Return how the run ended, None while it lives."""
     with transaction(dsn) as cursor:
         run = row(STATEMENTS.execute(cursor, "run_ended", run=run_id, silence=leases.SILENCE))
     assert run is not None
     if run["outcome"] is not None and not run["holds"]:
         return str(run["outcome"])
-    return DIED if not run["fresh"] or leases.is_dead(holder) else None
+    return DIED if not run["fresh"] or leases.is_dead(run["holder"], run["process"]) else None

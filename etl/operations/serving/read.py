@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg2.extensions import parse_dsn
 
-from etl.common.database import Cursor, migrate, read_one_snapshot, transaction
+from etl.common.database import Cursor, migrate, transaction
 from etl.common.errors import LedgerBehind, SetupError
 from etl.common.settings import Settings
 from etl.common.statements import Statements
@@ -90,8 +90,7 @@ def moment(workspace: Workspace, pipeline: Pipeline) -> CommittedState:
     """Read the ledger and the pointer of the pipeline's table as they are now, in one transaction."""
     dsn = workspace.services.postgres
     migrate(dsn)
-    with transaction(dsn) as cursor:
-        read_one_snapshot(cursor)
+    with transaction(dsn, one_snapshot=True) as cursor:
         live = deliveries_in_force(cursor, pipeline.name)
         replaced = dict(STATEMENTS.execute(cursor, "replaced", pipeline=pipeline.name).fetchall())
         in_force = mode_of(pipeline.sink).in_force(live)
@@ -119,8 +118,7 @@ def delivered(
     mode_of(pipeline.sink).refuse_increments(pipeline.name)
     dsn = workspace.services.postgres
     migrate(dsn)
-    with transaction(dsn) as cursor:
-        read_one_snapshot(cursor)
+    with transaction(dsn, one_snapshot=True) as cursor:
         record = STATEMENTS.execute(cursor, "newest_commit", pipeline=pipeline.name).fetchone()
         newest = int(record[0]) if record else 0
         if newest < max(after, to or 0):

@@ -27,6 +27,7 @@ from etl.common.record_columns import DETAIL, RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
+from etl.delivery.transform_failed import fault_of, transform_failed
 from etl.operations.suites.what_if import row_filter_of
 from etl.pipeline import Pipeline, load_pipeline
 from etl.quality.verdict import Verdict
@@ -39,11 +40,13 @@ from etl.sources.kinds import require_files
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.reader import open_checkpoint
 from etl.spark.frames import parquet
+from etl.spark.java_errors import Cause, classify
 from etl.spark.watermark import set_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from etl.quality.rules import Rules
     from etl.runs.workspace import Workspace
     from etl.sources.files import FileSource
 
@@ -168,7 +171,7 @@ def try_out(
         contextlib.ExitStack() as after,
     ):
         opened = open_kind(session, kind, workspace.settings, models=workspace.models, stream=False)
-        source = replace(opened, anywhere=True)
+        source = replace(opened, anywhere=True).at(time.time_ns() // 1_000_000)
         shape = source.shape()
         state = kept_state(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, workspace.settings)
@@ -181,7 +184,8 @@ def try_out(
                 set_watermark(session, 0)  # as that stream began: the same records are late
             else:
                 frame = source.reread(uris, broken=())
-            ran = _run(source, rules.flagged(frame), partial(look_through, row_filter, most), uris)
+            with _telling_of_rules(rules, frame, uris):
+                ran = _run(source, rules.flagged(frame), partial(look_through, row_filter, most), uris)
         staged = Staged(
             reports=[one.report for one in ran.seen],
             malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
@@ -239,6 +243,21 @@ def _telling_of_files(source: FileSource, uris: Sequence[str], *, streamed: bool
             " hold the rest as malformed where"
             ' unreadable="hold" is declared',
         ) from error
+
+
+@contextlib.contextmanager
+def _telling_of_rules(rules: Rules, frame: DataFrame, uris: Sequence[str]) -> Iterator[None]:
+    """Raise, as a run does, VerdictUnknown for a rule that fails, and TransformFailed for the transform."""
+    from etl.quality.blame import require_evaluable
+
+    try:
+        yield
+    except Exception as error:
+        if Cause.FILE_UNREAD not in classify(error):
+            alone = require_evaluable(rules.suite, frame)
+            if alone and (fault := fault_of(alone, rules.pipeline, known_alone=True)):
+                raise transform_failed(rules.pipeline, fault, files=uris, of=len(uris)) from error
+        raise
 
 
 def _streamed(

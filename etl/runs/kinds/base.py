@@ -55,7 +55,7 @@ class PipelineStream(ABC, Generic[Kind]):
         return self.workspace.settings.landing
 
     @abstractmethod
-    def begin(self) -> str:
+    def begin(self, lease: Lease) -> str:
         """Return the id of the stream that a run works on; raise where checkpoint and ledger do not fit together."""
 
     def awaited(self, stream_id: str) -> AbstractSet[str]:  # noqa: ARG002
@@ -111,7 +111,7 @@ class PipelineStream(ABC, Generic[Kind]):
 class ContinuedStream(PipelineStream[Kind]):
     """A stream that goes on where the run before it ended: what was read can be read again."""
 
-    def begin(self) -> str:
+    def begin(self, lease: Lease) -> str:
         """Return the id of the stream that the run goes on with; a pipeline that never ran is given one.
 
         Raises CheckpointLost, CheckpointDamaged, LedgerBehind or LedgerAhead, having changed nothing.
@@ -122,7 +122,7 @@ class ContinuedStream(PipelineStream[Kind]):
             known = streams.current_stream(cursor, self.pipeline.name)
         if known is None:
             refuse_unknown(self.checkpoints)
-            return self._first()
+            return self._first(lease)
         checkpoint = self.checkpoints.of(known.stream_id)
         if _is_unbegun(known, checkpoint):  # a run was killed between registering its stream and this
             self._creator()(known.stream_id)
@@ -131,7 +131,7 @@ class ContinuedStream(PipelineStream[Kind]):
             raise misfit
         return known.stream_id
 
-    def _first(self) -> str:
+    def _first(self, lease: Lease) -> str:
         """Register a pipeline's first stream, then make its checkpoint folder; return its id.
 
         It is registered first, because a folder that the ledger does not know would look like a lost ledger.
@@ -139,7 +139,9 @@ class ContinuedStream(PipelineStream[Kind]):
         stream_id, create = str(uuid.uuid4()), self._creator()
         uri = self.checkpoints.of(stream_id).uri
         with transaction(self.dsn) as cursor:
-            streams.register_stream(cursor, self.pipeline.name, stream_id, checkpoint=uri, first_batch=0)
+            streams.register_stream(
+                cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=uri, first_batch=0
+            )
         create(stream_id)
         return stream_id
 

@@ -19,6 +19,7 @@ from etl.common.errors import CheckpointDamaged, FilesUnread, InputsChanged, Ser
 from etl.common.paths import shown
 from etl.common.wording import first_few, pluralize
 from etl.ledger import deliveries, leases, pipelines, streams
+from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.kinds.base import ContinuedStream
@@ -190,7 +191,7 @@ class FileRecovery(Recovery):
                 return Seeded(stream_id=known.stream_id, seen=seen)
             if rebuilt := self._rebuilt():
                 return rebuilt
-        return _seeded(self.stream)
+        return _seeded(self.stream, lease)
 
     def _rebuilt(self) -> Seeded | None:
         """Begin a new current stream whose checkpoint holds the state after all that is in force.
@@ -237,7 +238,7 @@ def _refuse_changed(pipeline: Pipeline, landing: str, batches: Iterable[Recorded
         )
 
 
-def _seeded(stream: FileStream) -> Seeded:
+def _seeded(stream: FileStream, lease: Lease) -> Seeded:
     """Begin a new current stream whose checkpoint counts exactly the live inputs as read.
 
     What the stream leaves out counts as read, too.
@@ -248,7 +249,9 @@ def _seeded(stream: FileStream) -> Seeded:
     checkpoint = stream.checkpoints.of(stream_id)
     with transaction(stream.dsn) as cursor:
         pipelines.lock(cursor, pipeline.name)
-        streams.register_stream(cursor, pipeline.name, stream_id, checkpoint=checkpoint.uri, first_batch=1)
+        streams.register_stream(
+            cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint.uri, first_batch=1
+        )
         seen = deliveries.live_inputs(cursor, pipeline.name)
     history = before_start(pipeline, landing, live={one.path for one in seen})
     behind = [replace(one, uri=uri_at(one.path, landing)) for one in assigned(seen, pipeline, landing)]

@@ -35,18 +35,18 @@ log = logging.getLogger("sluice")
 class LiveStream(PipelineStream[Checkpoint]):
     """The streams of a pipeline of a source that can't be read again, one a run."""
 
-    def begin(self) -> str:
+    def begin(self, lease: Lease) -> str:
         """Begin a new stream for a run, the current one from now on, and return its id; warn of what that means.
 
         Raises LedgerBehind, having changed nothing, where PostgreSQL went back in time.
         """
         if problem := self._went_back():
             raise problem
-        stream_id = self.new_stream()
+        stream_id = self.new_stream(lease)
         log.warning("%s. This run begins stream %s", promise(self.pipeline), stream_id)
         return stream_id
 
-    def new_stream(self) -> str:
+    def new_stream(self, lease: Lease) -> str:
         """Register a new stream as the current one, create its checkpoint and return its id.
 
         Unlike `begin`, it does not look whether PostgreSQL went back in time: streams that the ledger has
@@ -57,7 +57,7 @@ class LiveStream(PipelineStream[Checkpoint]):
         checkpoint = self.checkpoints.of(stream_id)
         with transaction(self.dsn) as cursor:
             streams.register_stream(
-                cursor, self.pipeline.name, stream_id, checkpoint=checkpoint.uri, first_batch=0
+                cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint.uri, first_batch=0
             )
         checkpoint.create(stream_id)
         return stream_id
@@ -99,7 +99,7 @@ class LiveRecovery(Recovery):
         return self.stream.problem(self.request.lease)
 
     def next_stream(self) -> Seeded:
-        return Seeded(stream_id=self.stream.new_stream())
+        return Seeded(stream_id=self.stream.new_stream(self.request.lease))
 
 
 def _ahead(known: StreamState, checkpoint: Checkpoint) -> str | None:

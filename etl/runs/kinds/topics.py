@@ -112,7 +112,9 @@ class TopicRecovery(Recovery):
             if known.goes_on_as(state):
                 next_stream = skip_gaps(stream.dsn, stream.checkpoints, source, accepted, known)
             next_stream = next_stream or self._rebuilt(known)
-        return next_stream or seeded_topics(stream.dsn, stream.checkpoints, source, accepted, known)
+        return next_stream or seeded_topics(
+            stream.dsn, self.request.lease, stream.checkpoints, source, accepted, known
+        )
 
     def _rebuilt(self, last_stream: StreamState) -> Seeded | None:
         """Begin a new current stream whose checkpoint holds the state after all that is in force.

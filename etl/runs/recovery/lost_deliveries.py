@@ -172,10 +172,10 @@ def _chain(
     return chain
 
 
-def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], live: AbstractSet[str]) -> str:
+def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], had: AbstractSet[str]) -> str:
     """Say how to have a lost replay or release again, which can't be put back by itself.
 
-    `lost` are all that were lost, by number; `live` the inputs of what is in force now.
+    `lost` are all that were lost, by number; `had` the inputs that are in force now, or that the stream reads.
     """
     pipeline, number = one.entry.pipeline, one.delivery_id
     if one.entry.kind == "release":
@@ -189,8 +189,7 @@ def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], live: Abstr
     }:
         command = f"`sluice replay {pipeline} --deliveries {format_ranges(in_force_again)}`"
         reasons.append(f"what it had replaced is in force again: {command}")
-    paths = [file.path for file in one.manifest.inputs if file.path not in live]
-    if paths:
+    if paths := _history(one, had):
         reasons.append(
             f"{len(paths)} files of history that it had loaded are in no delivery again, such as {paths[0]}:"
             f" `sluice replay {pipeline} --interval START END`"
@@ -199,13 +198,26 @@ def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], live: Abstr
 
 
 def is_missed(
-    one: LostDelivery, lost: Mapping[int, LostDelivery], live: AbstractSet[int], holding: AbstractSet[int]
+    one: LostDelivery,
+    lost: Mapping[int, LostDelivery],
+    live: AbstractSet[int],
+    holding: AbstractSet[int],
+    had: AbstractSet[str],
 ) -> bool:
-    """Tell whether a lost replay or release is missed: what it had changed is live, or held, again as before it."""
+    """Tell whether a lost replay or release is missed.
+
+    What it had changed is live, or held, again as before it; or history that it had loaded is in no delivery.
+    """
     if one.of_the_stream or one.known:
         return False
     in_force = live if one.manifest.supersedes else holding
-    return bool(in_force & {number for changed in _changed_by(one) for number in _in_force(changed, lost)})
+    changed = {number for each in _changed_by(one) for number in _in_force(each, lost)}
+    return bool(in_force & changed or _history(one, had))
+
+
+def _history(one: LostDelivery, had: AbstractSet[str]) -> list[str]:
+    """Return the files that a replay had loaded and that nothing else has, or will have by itself."""
+    return [file.path for file in one.manifest.inputs if file.path not in had]
 
 
 def _changed_by(one: LostDelivery) -> list[int]:
@@ -247,7 +259,8 @@ def restore_delivery(dsn: str, lake: Lake, pipeline: Pipeline, lease: Lease, los
     with transaction(dsn) as cursor:
         register_stream(
             cursor,
-            pipeline.name,
+            lease.pipeline,
+            lease.run_id,
             entry.stream_id,
             checkpoint=context.checkpoint,
             first_batch=context.first_batch,

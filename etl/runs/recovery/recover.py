@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import kept_connections, transaction
+from etl.common.errors import NeedsPerson
 from etl.delivery.batch import Receipt
 from etl.ledger import deliveries
 from etl.ledger.leases import Lease
@@ -26,6 +27,8 @@ from etl.runs.recovery.lost_deliveries import how_to_redo, is_missed, lost_deliv
 from etl.runs.recovery.stranded import refuse_stranded
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
+from etl.sinks.lake.marker import Newest
+from etl.sources.cutoff import in_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +85,15 @@ def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, pro
         for one in on_lake.lost
         if one.of_the_stream
     )
-    refuse_stranded(dsn, pipeline, on_lake.unrestorable, workspace.settings.landing, stream.way_back)
+    corrections = [one for one in on_lake.lost if not one.of_the_stream]
+    gone = [*on_lake.unrestorable, *corrections]
+    try:
+        refuse_stranded(dsn, pipeline, gone, workspace.settings.landing, stream.way_back)
+    except NeedsPerson:
+        if lost := [one for one in gone if one.committed and not one.known]:
+            told = Newest(delivery_id=lost[-1].delivery_id, run_id=lost[-1].entry.run_id)
+            marker.keep_telling(dsn, table, pipeline.name, told)
+        raise
     know_streams(dsn, stream.checkpoints)
     marker.settle(dsn, table, pipeline.name)
     mended = Recovered(pipeline=pipeline.name, problem=problem, restored=receipts)
@@ -93,6 +104,8 @@ def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, pro
         live_ones, holding = (
             f(cursor, pipeline.name) for f in (deliveries.live_deliveries, deliveries.holding)
         )
-    corrections = [one for one in on_lake.lost if not one.of_the_stream]
-    corrections += [one for one in on_lake.unrestorable if is_missed(one, known, live_ones, holding)]
-    return replace(mended, to_redo=tuple(how_to_redo(one, known, live) for one in corrections))
+    had = live.union(
+        filter(in_stream(pipeline), (file.path for one in everything for file in one.manifest.inputs))
+    )
+    corrections += [one for one in on_lake.unrestorable if is_missed(one, known, live_ones, holding, had)]
+    return replace(mended, to_redo=tuple(how_to_redo(one, known, had) for one in corrections))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.database import Cursor, transaction
 from etl.common.errors import Fenced
+from etl.delivery.transform_failed import fault_of, transform_failed
 from etl.ledger import deliveries, leases, offsets, pipelines, streams
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
@@ -92,12 +93,17 @@ class Planned:
             set_watermark(self.spark, checkpoint.watermark_of(number - 1))
             checkpoint.plan(number, past, times=self.times, about=about)
             writer = self.writer.option("checkpointLocation", checkpoint.uri)
-            raise_read_error = partial(
-                kind_of(self.pipeline).raise_read_error, retry=f"`sluice recover {name}`"
-            )
-            run_query(writer, name, failure, raise_read_error=raise_read_error, once=once)
+            told = partial(self._raise_told, files=[one.uri for one in past.files])
+            run_query(writer, name, failure, raise_read_error=told, once=once)
         finally:
             set_watermark(self.spark, None)
+
+    def _raise_told(self, errors: Sequence[BaseException], files: Sequence[str]) -> None:
+        """Raise what one of `errors` tells of the sources, or TransformFailed where it tells of the transform."""
+        kind_of(self.pipeline).raise_read_error(errors, f"`sluice recover {self.pipeline.name}`")
+        for error in errors:
+            if fault := fault_of(error, self.pipeline):
+                raise transform_failed(self.pipeline, fault, files=files, of=len(files)) from error
 
 
 def rerun_batches(
@@ -152,7 +158,7 @@ def make_current(
             remedy=f"`sluice recover {lease.pipeline}` again",
         )
     streams.register_stream(
-        cursor, lease.pipeline, stream_id, checkpoint=checkpoint, first_batch=first, state=state
+        cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint, first_batch=first, state=state
     )
 
 

@@ -21,7 +21,7 @@ from etl.sources.landing import source_of
 
 
 def refuse_stranded(
-    dsn: str, pipeline: Pipeline, unrestorable: Sequence[LostDelivery], landing: str, way_back: str
+    dsn: str, pipeline: Pipeline, gone: Sequence[LostDelivery], landing: str, way_back: str
 ) -> None:
     """Raise NeedsPerson where the rows of a lost delivery are in neither sink and what it had read can't be read again."""
     with transaction(dsn) as cursor:
@@ -30,10 +30,9 @@ def refuse_stranded(
             TopicPartition(at.topic_id, at.partition): at.reached
             for at in offsets.reached(cursor, pipeline.name)
         }
-    stream = sorted((one for one in unrestorable if one.of_the_stream), key=lambda one: one.delivery_id)
     problems = [
         problem
-        for one in stream
+        for one in sorted(gone, key=lambda one: one.delivery_id)
         if (
             problem := _unreadable(pipeline, one, live, landing)
             or _unread(pipeline, one, reached)
@@ -50,29 +49,35 @@ def refuse_stranded(
 
 
 def _unreadable(pipeline: Pipeline, one: LostDelivery, live: set[str], landing: str) -> str | None:
-    """Say which files of a lost delivery no delivery in force has and no run will find; None if there are none.
+    """Say which files of a lost delivery no delivery in force has and nothing will find; None if there are none.
 
-    Files of an attempt that was never committed count as well.
+    Files of an attempt of the stream that was never committed count as well; a replay that failed has told so itself.
+    Files of a replay may also be history, which another replay loads.
     """
     wanted = [file.path for file in one.manifest.inputs if file.path not in live]
-    if not wanted:
+    if not wanted or (one.known and not one.of_the_stream):
         return None
     taken = in_stream(pipeline)
-    read = [path for path in wanted if source_of(pipeline, path, landing) is not None and taken(path)]
+    read = [
+        path
+        for path in wanted
+        if source_of(pipeline, path, landing) is not None and (taken(path) or not one.of_the_stream)
+    ]
     present = {file.path for file in look([uri_at(path, landing) for path in read], landing=landing)}
     missing = [path for path in wanted if path not in present]
     if not missing:
         return None
     files = f"{len(missing):,} of its {pluralize(len(one.manifest.inputs), 'input file')}"
+    finds = "run" if one.of_the_stream else "replay"
     return (
-        f"{_lost(pipeline, one)}, and no run will find {files}, such as {missing[0]}: only {one.uri} and"
+        f"{_lost(pipeline, one)}, and no {finds} will find {files}, such as {missing[0]}: only {one.uri} and"
         f" {_objects(one)}"
     )
 
 
 def _unread(pipeline: Pipeline, one: LostDelivery, reached: dict[TopicPartition, int]) -> str | None:
     """Say that what a whole delivery had read of topics would be taken for unread; None if the ledger is past it."""
-    if one.known or not one.whole:
+    if one.known or not one.whole or not one.of_the_stream:
         return None
     if all(part.empty or part.end <= reached.get(part.where, 0) for part in one.manifest.ranges):
         return None
@@ -87,7 +92,12 @@ def _passed(pipeline: Pipeline, one: LostDelivery) -> str | None:
 
     Nobody knows whether one whose number was taken was ever committed: it counts where it is whole.
     """
-    if pipeline.replayable or one.known or not (one.committed or (one.taken and one.whole)):
+    if (
+        pipeline.replayable
+        or one.known
+        or not one.of_the_stream
+        or not (one.committed or (one.taken and one.whole))
+    ):
         return None
     return f"{_lost(pipeline, one)}: only {one.uri} and {_objects(one)}"
 
@@ -98,6 +108,8 @@ def _lost(pipeline: Pipeline, one: LostDelivery) -> str:
         return f"{name} was never committed, as far as is known"
     if one.taken:
         return f"{name} was lost, its number was given to another run since"
+    if not one.of_the_stream:
+        return f"{name} was lost, a {one.entry.kind}, which is not put back by itself"
     why = (
         f"the one before it, {one.entry.previous}, was not put back"
         if one.whole

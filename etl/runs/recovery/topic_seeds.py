@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from etl.common.database import Cursor, transaction
 from etl.common.errors import CheckpointDamaged
 from etl.ledger import offsets, pipelines, stops, streams
+from etl.ledger.leases import Lease
 from etl.ledger.offsets import Gap, Reached
 from etl.ledger.streams import StreamState
 from etl.runs.preflight import unfit
@@ -27,6 +28,7 @@ DECLARED_SINCE = AcceptedGaps(who="recover", why="gone before the topic was decl
 
 def seeded_topics(
     dsn: str,
+    lease: Lease,
     checkpoints: Checkpoints[TopicCheckpoint],
     source: KafkaSource,
     accepted: AcceptedGaps | None,
@@ -42,7 +44,7 @@ def seeded_topics(
         pipelines.lock(cursor, checkpoints.pipeline)
         seeds, gone = where_to_begin(cursor, checkpoints, source, now, accepted, before)
         streams.register_stream(
-            cursor, checkpoints.pipeline, stream_id, checkpoint=checkpoint.uri, first_batch=1
+            cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint.uri, first_batch=1
         )
     checkpoint.seed_at(seeds, stream_id=stream_id)
     return seeded_at(stream_id, seeds, gone)

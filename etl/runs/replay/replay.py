@@ -8,6 +8,7 @@ either sink sees all of the old or all of the new. Nothing of it is seen when it
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -205,14 +206,15 @@ def _static(
         return accept_unreadable or (declared and planned.had_held(uri, why))
 
     uris = [one.uri for one in planned.inputs] + [one.uri for one in planned.there]
+    source = opened.source.at(time.time_ns() // 1_000_000)
     return SparkBatch(
         batch_id=0,
-        frame=opened.source.reread(uris, broken=()),
+        frame=source.reread(uris, broken=()),
         inputs=planned.inputs,
         ranges=planned.there,
         stale=(),
         holds=holds,
-        source=opened.source,
+        source=source,
         rules=opened.rules,
         settings=workspace.settings,
     )

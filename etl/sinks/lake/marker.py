@@ -1,15 +1,14 @@
 """The marker of a pipeline's newest delivery on the lake: by it a run sees that PostgreSQL went back in time.
 
 The marker is one small object beside the delivery manifests, which a restore of PostgreSQL does not touch, with or
-without the checkpoint. It is written after each commit, and read before anything else is delivered; if it could not be
-written, the next of these writes it.
+without the checkpoint. It is written after each commit, and read before a run delivers anything, and again where
+PostgreSQL has become another server or database meanwhile; if it could not be written, the next of these writes it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,7 @@ from etl.common.database import Cursor, row_as, transaction
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
 from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
-from etl.sinks.lake.manifests import manifests
-from etl.sinks.lake.s3 import REQUESTS, bucket_of, s3_client, status_of, translated
+from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -81,7 +79,8 @@ def _write(table: LakeTable, newest: Newest) -> None:
 def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
     """Write the newest delivery to the marker: `mine`, or what others have committed since.
 
-    A warning is logged where that fails.
+    A marker that names what the ledger lacks stays as it is: it tells what was lost. A warning is logged then,
+    and where it fails.
 
     HAZARD: of two writers the slower one may be the one with the older delivery. So each looks afterwards
     whether its own is the newest. In a ledger that lacks its own it leaves the marker, which tells what was
@@ -89,6 +88,10 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
     """
     written = mine
     try:
+        if (marked := read(table)) is not None and not _has(dsn, pipeline, marked):
+            left = "delivery %s of %s is committed; %s stays as it is: it names delivery %s, which PostgreSQL has lost"
+            log.warning(left, mine.delivery_id, pipeline, marker_of(table), marked.delivery_id)
+            return
         for _ in range(TRIES):
             _write(table, written)
             with transaction(dsn) as cursor:
@@ -99,6 +102,12 @@ def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
     except (SluiceError, psycopg2.Error) as error:
         done = "delivery %s of %s is committed, and its marker could not be written: %s"
         log.warning(done, mine.delivery_id, pipeline, error)
+
+
+def _has(dsn: str, pipeline: str, marked: Newest) -> bool:
+    """Tell whether the ledger has delivered `marked`."""
+    with transaction(dsn) as cursor:
+        return _newest(cursor, pipeline, marked) is not None
 
 
 def _newest(cursor: Cursor, pipeline: str, marked: Newest) -> Newest | None:
@@ -139,6 +148,16 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     return None
 
 
+def keep_telling(dsn: str, table: LakeTable, pipeline: str, lost: Newest) -> None:
+    """Write a lost delivery to the marker, unless that tells of another one that is lost; or raise.
+
+    Call it where deliveries that came after it were put back, so that nothing else tells of it any more.
+    """
+    marked = read(table)
+    if marked is None or _has(dsn, pipeline, marked):
+        _write(table, lost)
+
+
 def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
     """Write the ledger's newest delivery to the marker, or remove the marker where there is none; or raise.
 
@@ -154,31 +173,3 @@ def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
         s3_client(table.lake.store).delete_object(Bucket=bucket, Key=key)
     except (BotoCoreError, ClientError) as error:
         raise translated(error, uri) from error
-
-
-def keep_numbers_unique(cursor: Cursor, lake: Lake) -> None:
-    """Skip the delivery numbers that the lake has, unless this server and database gave out the last one.
-
-    The marker alone does not tell the highest: a replay commits after deliveries of higher numbers, and the
-    marker can be gone. The manifests alone do not tell it either: they can be gone, too.
-
-    Call it before a number is given out. A sequence starts over when PostgreSQL is restored. Each way to
-    restore it is a start of the server or another database, and so are other things, after which this finds
-    nothing to skip.
-    """
-    if STATEMENTS.execute(cursor, "same_server").fetchone() == (True,):
-        return
-    STATEMENTS.execute(cursor, "lock_server")
-    tables = STATEMENTS.execute(cursor, "pipeline_tables").fetchall()
-    with ThreadPoolExecutor(REQUESTS) as readers:
-        highest = max(readers.map(lambda name: _highest(lake.table(name[0])), tables), default=0)
-    if highest:
-        skip_numbers(cursor, highest)
-    STATEMENTS.execute(cursor, "keep_server")
-
-
-def _highest(table: LakeTable) -> int:
-    """Return the highest delivery number that the marker or a manifest of a table names; 0 where there is none."""
-    marked = read(table)
-    numbers = [one.delivery_id for one in manifests(table)]
-    return max([*numbers, marked.delivery_id if marked else 0])

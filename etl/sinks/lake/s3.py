@@ -102,6 +102,17 @@ def stored(client: S3Client, folder: str) -> Iterator[Stored]:
         raise translated(error, folder) from error
 
 
+def folders(client: S3Client, folder: str) -> list[str]:
+    """List the folders right below `folder`, as URIs."""
+    bucket, prefix = bucket_of(folder.rstrip("/") + "/")
+    try:
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/")
+        found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", [])]
+    except (BotoCoreError, ClientError) as error:
+        raise translated(error, folder) from error
+    return [f"s3://{bucket}/{one.rstrip('/')}" for one in found]
+
+
 def unfinished(client: S3Client, folder: str) -> list[Upload] | None:
     """Return every unfinished upload below `folder`; None where the store can't list them."""
     bucket, prefix = bucket_of(folder.rstrip("/") + "/")

@@ -265,9 +265,23 @@ class LakeTable:
             base=base, location=table.metadata_location, snapshot_id=current.snapshot_id if current else None
         )
 
-    def last_delivery(self, location: str) -> int:
-        """Return the last delivery in the metadata at `location`, whoever changed it since; 0: none."""
-        return int(self.load(location).properties.get(LAST_DELIVERY, 0)) if location else 0
+    def goes_on_from(self, location: str, published: str) -> bool:
+        """Tell whether the table at `location` has all that it had at `published`, whoever changed it since.
+
+        Its snapshots tell: the one of `published` must be the current one or come before it. Where that snapshot was
+        expired, or there was none, the number of the delivery tells that the table says it had last.
+        """
+        if published in ("", location):
+            return True
+        if not location:
+            return False
+        now, then = self.load(location), self.load(published)
+        newest = then.current_snapshot_id
+        if newest in _line(now):
+            return True
+        if now.current_snapshot_id in _line(then) or now.snapshot_by_id(newest or 0):
+            return False
+        return _last_delivery(now) >= _last_delivery(then)
 
     def lacks(self, base: str, written: pa.Schema) -> bool:
         """Tell whether a draft would change the table's columns."""
@@ -309,6 +323,21 @@ class LakeTable:
         return pointers.swap_pointer(
             cursor, self.namespace, self.name, location=draft.location, base=draft.base
         )
+
+
+def _line(metadata: TableMetadata) -> set[int | None]:
+    """Return the ids of the current snapshot and of those before it, the last of which may be expired."""
+    line: set[int | None] = set()
+    one = metadata.current_snapshot_id
+    while one is not None and one not in line:
+        line.add(one)
+        known = metadata.snapshot_by_id(one)
+        one = known.parent_snapshot_id if known else None
+    return line
+
+
+def _last_delivery(metadata: TableMetadata) -> int:
+    return int(metadata.properties.get(LAST_DELIVERY, 0))
 
 
 def _expired(metadata: TableMetadata) -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from psycopg2 import sql
 
 from etl.common.database import Cursor
-from etl.common.errors import StagingLost
+from etl.common.errors import StagingLost, TableRefused
 from etl.common.statements import Statements
 from etl.sinks.columns import RowIdentity
 
@@ -26,13 +27,33 @@ class StagedRows:
     expected: int  # rows that they reported
     identity: RowIdentity  # that every row is given
 
-    def require_staged(self, cursor: Cursor) -> None:
-        """Raise StagingLost unless as many rows are staged as the tasks reported."""
-        require_staged(cursor, self.staging, self.tasks, self.expected)
+    def keys_staged(self, cursor: Cursor, keys: Sequence[str]) -> int:
+        """Return how many keys are staged; raise StagingLost unless as many rows are as the tasks reported."""
+        STATEMENTS.execute(
+            cursor,
+            "count_keys",
+            staging=sql.Identifier(self.staging),
+            keys=names(keys),
+            tasks=list(self.tasks),
+        )
+        [(rows, different)] = cursor.fetchall()
+        require_count(self.staging, rows, self.expected)
+        return int(different)
 
-    def require_moved(self, moved: int) -> None:
-        """Raise StagingLost unless as many rows were moved as the tasks reported."""
-        require_count(self.staging, moved, self.expected)
+    def require_moved(self, cursor: Cursor, moved: int) -> None:
+        """Raise StagingLost where rows are not staged that the tasks reported, TableRefused where they were not moved."""
+        if moved != self.expected:
+            require_staged(cursor, self.staging, self.tasks, self.expected)
+            self.refuse_missing(cursor, self.expected - moved)
+
+    def refuse_missing(self, cursor: Cursor, missing: int) -> NoReturn:
+        """Raise TableRefused: the table does not have rows that were moved into it, though PostgreSQL named no error."""
+        raise TableRefused(
+            f"Table {self.target.as_string(cursor)} did not take {missing:,} of {self.expected:,} rows, and PostgreSQL"
+            " named no error: something on it, or on one of its partitions, keeps rows out. Nothing was delivered",
+            remedy="find what does (a trigger, most likely: `\\d+` in psql, of each partition, too) and take it off; then"
+            " run again",
+        )
 
 
 def require_staged(cursor: Cursor, table: str, tasks: Sequence[int], expected: int) -> None:

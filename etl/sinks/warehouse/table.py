@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psycopg2
@@ -24,6 +24,7 @@ from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS, RowIdentity
 from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.modes import Key, SinkMode
 from etl.sinks.warehouse import views
+from etl.sinks.warehouse.obstacles import Look, look_at, refusing
 from etl.sinks.warehouse.staged_rows import StagedRows, names, require_count, require_staged
 from etl.sinks.warehouse.staging import StagingTables
 
@@ -105,7 +106,7 @@ class Warehouse:
         """Return the columns that the table is to gain; None where it is not there."""
         if not self._there(cursor, self.table_name):
             return None
-        return list(self._difference(cursor, self.target.as_string(cursor)).added)
+        return list(self._difference(column_types(cursor, self.target.as_string(cursor))).added)
 
     def open(self, cursor: Cursor) -> None:
         """Create the table where it does not exist; raise TableRefused for one that a merge could fail on."""
@@ -164,33 +165,71 @@ class Warehouse:
         return STATEMENTS.execute(cursor, "is_there", name=whole).fetchone() == (True,)
 
     def _refuse(self, cursor: Cursor) -> None:
-        name = self.target.as_string(cursor)
-        if problems := [*self._other_columns(cursor, name), *self._obstacles(cursor, name)]:
+        name, seen = self.target.as_string(cursor), self._look(cursor)
+        if problems := [*self._other_columns(seen), *_obstacles(seen)]:
             raise TableRefused(
                 f"Table {name} does not fit pipeline {self.pipeline}: " + "; ".join(problems),
                 remedy="change the transform's output or the table (what a delivery could fail on belongs on a table"
                 " of your own, filled from this one), or name another table in the sink",
             )
 
-    def _other_columns(self, cursor: Cursor, name: str) -> list[str]:
-        different = self._difference(cursor, name)
+    def _look(self, cursor: Cursor, *, removes: bool = False, lock: bool = False) -> Look:
+        return look_at(
+            cursor,
+            self.target,
+            key_index=sql.Identifier(self.table_schema, self._key_index).as_string(cursor),
+            keys=self.keys,
+            updates=bool(self.keys),
+            removes=removes or self.mode.only_newest,
+            lock=lock,
+        )
+
+    def _other_columns(self, seen: Look) -> list[str]:
+        different = self._difference(seen.columns)
         missing = [column for column in (*SYSTEM_COLUMNS, *self.keys) if column in different.added]
         return [*different.others, *(f"{column} is missing, the pipeline delivers it" for column in missing)]
 
-    def _difference(self, cursor: Cursor, name: str) -> SchemaDifference:
-        """Return how the table `name` differs from this pipeline's columns."""
-        present = {column: common_kind(kind) for column, kind in column_types(cursor, name).items()}
+    def _difference(self, columns: Mapping[str, str]) -> SchemaDifference:
+        """Return how a table of these columns differs from this pipeline's."""
+        present = {column: common_kind(kind) for column, kind in columns.items()}
         wanted = {field.name: field.type for field in (*self.columns, *IDENTITY)}
         return difference(present, wanted | {"_stream_id": "uuid"}, postgres_type)
 
-    def evolve(self, cursor: Cursor) -> None:
-        """Add and widen columns within the caller's transaction; raise TableRefused where that can't be."""
-        name = self.target.as_string(cursor)
-        different = self._difference(cursor, name)
-        if different.others:
+    def require_removable(self, cursor: Cursor) -> None:
+        """Raise TableRefused where rows can't be taken out of the table, or not without a loss to others.
+
+        Call it before anything is staged that replaces rows.
+        """
+        seen = self._look(cursor, removes=True)
+        if seen.obstacles:
             raise TableRefused(
-                f"Table {name} no longer fits pipeline {self.pipeline}: " + "; ".join(different.others),
-                remedy="find out who changed it while this batch was written; then run again",
+                f"Rows of pipeline {self.pipeline} can't be replaced in table {self.target.as_string(cursor)}:"
+                f" {'; '.join(_obstacles(seen))}",
+                remedy="take it off for as long as the replay takes, or for good; then run the same command again",
+            )
+
+    @contextmanager
+    def changed(self, cursor: Cursor, *, removes: bool) -> Iterator[None]:
+        """Add and widen columns within the caller's transaction, then let it change rows; nobody else changes the table.
+
+        Raises TableRefused where the table no longer fits, or where PostgreSQL refuses the rows. `removes`: some leave.
+        """
+        seen = self._look(cursor, removes=removes, lock=True)
+        self._evolve(cursor, seen)
+        with refusing(self.target.as_string(cursor), self.pipeline, seen):
+            yield
+
+    def _evolve(self, cursor: Cursor, seen: Look) -> None:
+        different = self._difference(seen.columns)
+        problems = [*different.others, *_obstacles(seen)]
+        if self.keys and not seen.keyed:
+            problems.append(f"its unique index {self._key_index} is gone or is not valid")
+        if problems:
+            raise TableRefused(
+                f"Table {self.target.as_string(cursor)} no longer fits pipeline {self.pipeline}, and nothing of this"
+                f" batch was delivered: {'; '.join(problems)}",
+                remedy="find out who changed it while this batch was written, and take it off; then run again (an index"
+                " of the keys that is gone the run makes anew)",
             )
         if not (different.added or different.widened):
             return
@@ -209,17 +248,17 @@ class Warehouse:
                 STATEMENTS.execute(cursor, "widen_column", target=self.target, column=name, kind=kind)
             else:
                 STATEMENTS.execute(cursor, "add_column", target=self.target, column=name, kind=kind)
+        except psycopg2.errors.TooManyColumns as error:  # those that were dropped count
+            raise TableRefused(
+                f"Table {self.target.as_string(cursor)} can't have column {column}: {in_short(error)}, and those that"
+                " were dropped count",
+                remedy="copy the table into a new one of its name, which has had no other columns; then run again",
+            ) from error
         except psycopg2.errors.FeatureNotSupported as error:  # a view or a rule reads the column
             raise TableRefused(
                 f"Column {column} of {self.target.as_string(cursor)} can't become {kind.string}: {in_short(error)}",
                 remedy="drop what depends on it, run again, and create it again",
             ) from error
-
-    def _obstacles(self, cursor: Cursor, name: str) -> list[str]:
-        """Return what could make a merge fail or change its rows."""
-        key_index = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
-        STATEMENTS.execute(cursor, "obstacles", table=name, key_index=key_index, keys=list(self.keys))
-        return [f"it has {obstacle}" for (obstacle,) in cursor.fetchall()]
 
     def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:
         columns = _definitions(self.columns, self._collations(cursor))
@@ -310,6 +349,11 @@ class Warehouse:
             staging=sql.Identifier(log),
             tasks=list(tasks),
         )
+
+
+def _obstacles(seen: Look) -> list[str]:
+    """Say what could make a merge fail or change its rows."""
+    return [f"it has {obstacle}" for obstacle in seen.obstacles]
 
 
 def column_types(cursor: Cursor, table: str) -> dict[str, str]:

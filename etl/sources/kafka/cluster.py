@@ -246,7 +246,8 @@ def _loaded(path: Path, spark: SparkSession) -> dict[str, str]:
         ) from error
     finally:
         file.close()
-    return {str(name): str(read[name]) for name in read.keySet().toArray()}
+    # A Windows editor begins a file with a mark, which Java takes for a part of the first name.
+    return {str(name).removeprefix("\ufeff"): str(read[name]) for name in read.keySet().toArray()}
 
 
 def gaps(now: Mapping[str, Topic], reached: Sequence[Reached]) -> list[Gap]:

@@ -5,7 +5,7 @@ INSERT INTO sluice.airflow_try
 VALUES (%(dag_id)s, %(dag_run_id)s, %(task_id)s, %(try_number)s, %(pipeline)s, %(run_type)s, %(clear_number)s,
         %(interval_start)s, %(interval_end)s)
 ON CONFLICT (dag_id, dag_run_id, task_id, try_number) DO UPDATE
-SET started_at = now(), ended_at = NULL, outcome = NULL, run_id = NULL, told_to = NULL
+SET started_at = now(), ended_at = NULL, outcome = NULL, message = NULL, remedy = NULL, run_id = NULL, told_to = NULL
 
 -- name: airflow_try_runs
 -- Names the run that an Airflow try has become.
@@ -14,7 +14,7 @@ WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_i
 
 -- name: end_airflow_try
 -- Records how an Airflow try ended.
-UPDATE sluice.airflow_try SET ended_at = now(), outcome = %(outcome)s
+UPDATE sluice.airflow_try SET ended_at = now(), outcome = %(outcome)s, message = %(message)s, remedy = %(remedy)s
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
 
 -- name: unreported

@@ -11,7 +11,8 @@ SELECT name FROM sluice.pipeline ORDER BY name
 -- Where each of the pipelines stands: its last batch, since when it is good or not, what it waits for.
 -- Held rows are counted up to a limit.
 SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, now() AS now,
-       s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since,
+       s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since, s.standing,
+       s.failing_since,
        d.rows_in, d.delivered, d.quarantined, d.malformed, d.records, d.dropped, d.unknown, d.missing,
        (SELECT count(*) FROM (SELECT FROM sluice.quarantine q WHERE q.pipeline = p.name AND q.status = 'held'
                               LIMIT %(most)s + 1) AS counted) AS held,
@@ -44,8 +45,8 @@ ORDER BY p.name, b.commit_seq DESC
 
 -- name: batches
 -- Live batches before a place in the order of commits, newest first.
-SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
-       d.malformed, d.dropped, d.suite_digest, q.state, q.success
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
+       d.malformed, d.records, d.dropped, d.suite_digest, q.state, q.success
 FROM sluice.delivery d LEFT JOIN sluice.quality q USING (delivery_id)
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
 
@@ -75,8 +76,8 @@ SELECT CASE WHEN count(*) > %(limit)s THEN min(d.commit_seq) + 1 END FROM (
 
 -- name: batches_of_run
 -- What an Airflow run delivered, newest first; superseded batches too.
-SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
-       d.malformed, d.dropped, d.suite_digest, q.state, q.success
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
+       d.malformed, d.records, d.dropped, d.suite_digest, q.state, q.success
 FROM (SELECT DISTINCT t.run_id FROM sluice.airflow_try t
       WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s AND t.run_id IS NOT NULL) t
 JOIN sluice.delivery d ON d.run_id = t.run_id
@@ -86,7 +87,7 @@ WHERE d.pipeline = %(pipeline)s AND d.commit_seq < %(before)s ORDER BY d.commit_
 -- name: tries
 -- The tries of an Airflow run, newest first.
 SELECT t.task_id, t.try_number, t.run_type, t.started_at, t.ended_at, t.outcome, t.interval_start, t.interval_end,
-       t.run_id::text
+       t.run_id::text, t.message, t.remedy
 FROM sluice.airflow_try t
 WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s ORDER BY t.started_at DESC LIMIT 20
 

@@ -30,7 +30,7 @@ def wait_for_the_commit(stack: Stack) -> list[psutil.Process]:
     """Wait until a run waits within its transaction; return its processes, the driver first."""
     query = (
         "SELECT count(*) FROM pg_stat_activity"
-        " WHERE wait_event_type = 'Lock' AND query ~ 'INSERT INTO \"warehouse\"'"
+        " WHERE wait_event_type = 'Lock' AND query ~ '(LOCK TABLE|INSERT INTO) \"warehouse\"'"
     )
     until(
         lambda: stack.home.ask(query) != [(0,)], "a run to come to its commit", patience=PATIENCE, every=0.2

@@ -1,0 +1,118 @@
+"""Says why Spark's JVM can't be launched or its session not be made: which variable or setting, what it is, what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from etl.common.errors import ServiceAway, SetupError, SluiceError
+from etl.common.outcome import without_secrets
+from etl.common.wording import visible
+from etl.spark import jvm_log
+from etl.spark.java_errors import causes
+
+# What Java, or the script that launches it, reads of the environment.
+_READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_READ = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", *_READ_BY_JAVA)
+_TELLS = re.compile(r"(?i)error|exception|unrecognized|invalid|unsupported|could not|cannot|can't|no such")
+_CORE = "jars/spark-core_*.jar"
+_UNREACHED = re.compile(
+    r"unresponsive|stopped SparkContext|was shut down|Connection|UnknownHost|initialization"
+)
+
+
+def environment_faults() -> Iterator[SetupError]:
+    """Yield what of the environment would make Spark's launch fail, or launch another Spark than the installed one."""
+    from pyspark import __version__
+
+    if home := os.environ.get("SPARK_HOME"):
+        found = _spark_of(Path(home))
+        if found != __version__:
+            what = f"Spark {found}" if found else "no Spark with bin/spark-submit and jars"
+            yield SetupError(
+                f"SPARK_HOME={visible(home)} is {what}, and the installed PySpark is {__version__}",
+                remedy="`unset SPARK_HOME`, and run again: PySpark brings its own Spark",
+            )
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    if arguments is not None and _words(arguments)[-1:] != ["pyspark-shell"]:
+        yield SetupError(
+            f"PYSPARK_SUBMIT_ARGS={_shown(arguments)} does not end with pyspark-shell, so that no session is launched",
+            remedy="`unset PYSPARK_SUBMIT_ARGS`, and give settings of Spark in SLUICE_SPARK_CONF or with --conf",
+        )
+    if port := os.environ.get("PYSPARK_GATEWAY_PORT"):
+        yield SetupError(
+            f"PYSPARK_GATEWAY_PORT={_shown(port)} names a JVM of somebody else's, and Sluice launches its own",
+            remedy="`unset PYSPARK_GATEWAY_PORT PYSPARK_GATEWAY_SECRET`, and run again",
+        )
+
+
+def environment_in_use() -> dict[str, str]:
+    """Return the variables that Spark's launch goes by and that are set, without secrets."""
+    return {name: _shown(os.environ[name]) for name in _READ if name in os.environ}
+
+
+@contextmanager
+def telling_of_launch(conf: Mapping[str, str], given: Mapping[str, str]) -> Iterator[None]:
+    """Raise SetupError, or ServiceAway for a master that does not answer, where launch or session within fails.
+
+    `given` are the settings of Spark that the user gave, among all of `conf`.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    for fault in environment_faults():
+        raise fault
+    try:
+        yield
+    except SluiceError:
+        raise
+    except (OSError, PySparkException, Py4JError) as error:
+        raise _fault(error, conf, given) from error
+
+
+def _fault(error: Exception, conf: Mapping[str, str], given: Mapping[str, str]) -> SluiceError:
+    master = conf["spark.master"]
+    *_, said = causes(error)
+    if type(error).__name__ == "PySparkRuntimeError" or isinstance(error, OSError):
+        said = next(filter(_TELLS.search, jvm_log.last_lines()), said)  # of the JVM that never came up
+    said = visible(without_secrets(said.strip()))
+    if re.search(r"[Mm]aster (?:URL|must)", said):
+        return SetupError(
+            f"SLUICE_SPARK_MASTER={_shown(master)} is no master of Spark: {said}",
+            remedy="local[*] runs on this machine; others are spark://host:7077, yarn and k8s://https://host:6443",
+        )
+    if not master.startswith("local") and _UNREACHED.search(said):
+        return ServiceAway(
+            f"The master {_shown(master)} did not take Spark's driver: {said}",
+            remedy="check that it runs and is reachable (SLUICE_SPARK_MASTER); then run again",
+        )
+    used = [f"{name}={value}" for name, value in environment_in_use().items()]
+    used += [f"{name}={_shown(value)}" for name, value in sorted(given.items())]
+    where = f"; set by you: {', '.join(used)}" if used else ""
+    return SetupError(
+        f"Spark can't be started: {said}{where}",
+        remedy=f"correct or unset what it names (`sluice doctor` looks at it); its log is {jvm_log.current()}",
+    )
+
+
+def _spark_of(home: Path) -> str | None:
+    """Return the version of the Spark in a folder; None where there is none that can be launched."""
+    if not (home / "bin/spark-submit").is_file():
+        return None
+    names = (re.search(r"-(\d[\w.]*)\.jar$", jar.name) for jar in sorted(home.glob(_CORE)))
+    return next((name[1] for name in names if name), None)
+
+
+def _words(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError:  # a quote that is not closed
+        return []
+
+
+def _shown(value: str) -> str:
+    return visible(without_secrets(value))

@@ -1,0 +1,113 @@
+"""What keeps Spark from starting is told by the variable or setting, what it is, and what comes next."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from etl.spark.launch_faults import environment_faults
+from tests.support.environment import REPOSITORY
+
+LOCAL = {"spark.master": "local[1]", "spark.ui.enabled": "false"}
+LAUNCH = """
+import json, sys
+from pathlib import Path
+from etl.common.errors import SluiceError
+from etl.spark.jvm import launched
+
+logs, conf, given = sys.argv[1:]
+try:
+    launched(json.loads(conf), Path(logs), json.loads(given))
+except SluiceError as error:
+    print(json.dumps([type(error).__name__, error.seen, error.remedy]))
+"""
+
+
+def launch(conf: dict[str, str], folder: Path) -> tuple[str, str, str]:
+    """Launch Spark in a process of its own, with the settings that a user gives; return kind and words of its error."""
+    script = folder / "launch.py"
+    script.write_text(LAUNCH)
+    words = [sys.executable, str(script), str(folder), json.dumps(LOCAL | conf), json.dumps(conf)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
+    kind, seen, remedy = json.loads(done.stdout)
+    return kind, seen, remedy
+
+
+def another_spark(folder: Path, version: str) -> Path:
+    for name in ("bin/spark-submit", f"jars/spark-core_2.13-{version}.jar"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_a_home_of_another_spark_is_refused_and_one_of_the_same_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(another_spark(tmp_path / "old", "3.5.1")))
+    [error] = environment_faults()
+    assert error.seen == (
+        f"SPARK_HOME={tmp_path}/old is Spark 3.5.1, and the installed PySpark is {pyspark.__version__}"
+    )
+    assert "`unset SPARK_HOME`" in error.remedy
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    [error] = environment_faults()
+    assert "is no Spark with bin/spark-submit" in error.seen
+    monkeypatch.setenv("SPARK_HOME", str(another_spark(tmp_path / "same", pyspark.__version__)))
+    assert list(environment_faults()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seen"),
+    [
+        (
+            "PYSPARK_SUBMIT_ARGS",
+            "--master local[2]",
+            "PYSPARK_SUBMIT_ARGS=--master local[2] does not end with",
+        ),
+        ("PYSPARK_SUBMIT_ARGS", "'", "PYSPARK_SUBMIT_ARGS=' does not end with"),
+        ("PYSPARK_GATEWAY_PORT", "4711", "PYSPARK_GATEWAY_PORT=4711 names a JVM of somebody else's"),
+    ],
+)
+def test_a_variable_that_sends_the_launch_elsewhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, seen: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    kind, told, remedy = launch({}, tmp_path)
+    assert kind == "SetupError"
+    assert told.startswith(seen)
+    assert f"unset {name}" in remedy
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--verbose pyspark-shell")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert list(environment_faults()) == []
+
+
+def test_options_that_java_does_not_take_are_told_with_where_they_are_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption=1")
+    kind, seen, _ = launch({}, tmp_path)
+    assert kind == "SetupError"
+    assert "Unrecognized VM option 'NoSuchOption=1'" in seen
+    assert "JAVA_TOOL_OPTIONS=-XX:NoSuchOption=1" in seen
+
+
+@pytest.mark.parametrize(
+    ("conf", "seen"),
+    [
+        ({"spark.driver.memory": "abc"}, "Invalid maximum heap size: -Xmxabc"),
+        ({"spark.executor.heartbeatInterval": "x"}, "spark.executor.heartbeatInterval=x"),
+        ({"spark.master": "locl"}, "SLUICE_SPARK_MASTER=locl is no master of Spark"),
+    ],
+)
+def test_a_setting_that_spark_does_not_take_is_named(tmp_path: Path, conf: dict[str, str], seen: str) -> None:
+    kind, told, _ = launch(conf, tmp_path)
+    assert kind == "SetupError"
+    assert seen in told
+    assert all(f"{name}={value}" in told for name, value in conf.items() if name != "spark.master")
