@@ -272,7 +272,7 @@ def test_an_error_of_the_transform_is_told_in_sparks_own_words(home: Home) -> No
     home.judge(name="requests")
     home.write("requests/a.log", "GET /a 200\nnonsense\n")
     failed = home.sluice("run", "requests")
-    assert failed.returncode == 70
+    assert failed.returncode == 4
     assert "INVALID_ARRAY_INDEX" in failed.stderr
     lines = home.pipeline("requests").file.read_text().splitlines()
     [line] = [number for number, text in enumerate(lines, start=1) if "words[1]" in text]
