@@ -70,8 +70,10 @@ def _examine() -> Iterator[Finding]:
     yield _check("services", lambda: _up(settings[0], workspaces))
     if not workspaces:
         return
-    yield _check("PostgreSQL", lambda: _postgres(workspaces[0]))
-    yield _check("clock", lambda: machine.clock(workspaces[0].services.postgres))
+    postgres = _check("PostgreSQL", lambda: _postgres(workspaces[0]))
+    yield postgres
+    if postgres.good:
+        yield _check("clock", lambda: machine.clock(workspaces[0].services.postgres))
     yield _check("lake", lambda: _lake(workspaces[0]))
     if brokers := settings[0].kafka:
         yield _check("Kafka", lambda: kafka(brokers))
