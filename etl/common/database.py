@@ -245,6 +245,14 @@ def waiting_apart(cursor: Cursor, patience: str) -> Iterator[None]:
 
 
 @contextmanager
+def idling(cursor: Cursor) -> Iterator[None]:
+    """Let the transaction be idle within for as long as one of our statements may take."""
+    STATEMENTS.execute(cursor, "set_idle_limit", idle=TIMEOUTS["statement_timeout"])
+    yield
+    STATEMENTS.execute(cursor, "set_idle_limit", idle=TIMEOUTS["idle_in_transaction_session_timeout"])
+
+
+@contextmanager
 def savepoint(cursor: Cursor) -> Iterator[None]:
     """Take back what was done within, and that alone, where it fails; the error goes on upwards."""
     cursor.execute("SAVEPOINT within")

@@ -7,6 +7,10 @@ SELECT set_config('lock_timeout', %(patience)s, true)
 SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout', %(statement)s, true),
        set_config('transaction_timeout', %(transaction)s, true)
 
+-- name: set_idle_limit
+-- How long what follows in the transaction may take between two statements.
+SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, true)
+
 -- name: is_up_to_date
 -- Whether all of these migrations are applied; fails where none ever was.
 SELECT count(*) = %(count)s AND to_regnamespace('sluice_stage') IS NOT NULL
