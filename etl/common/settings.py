@@ -102,6 +102,7 @@ class Settings(BaseSettings):
     alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
     pg_connections: Annotated[int, Field(ge=1)] = 16  # open at once by executors
     slow_task: timedelta = timedelta(minutes=10)  # of a task of Spark, then the run warns
+    task_limit: timedelta | None = None  # of a task of Spark, then the run ends
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
     # What one record may have at most: `Bounds` says of what, docs/reading.md why no more.
     record_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 27)] = Bounds.record_bytes
@@ -239,14 +240,14 @@ class Settings(BaseSettings):
             for name, item in value.items()
         }
 
-    @field_validator("backup_horizon", "quality_retention", "slow_task", mode="before")
+    @field_validator("backup_horizon", "quality_retention", "slow_task", "task_limit", mode="before")
     @classmethod
     def _iso_duration(cls, value: object) -> object:
         if value is not None and not isinstance(value, timedelta) and not str(value).startswith("P"):
             raise ValueError(f"{value!r} is not an ISO 8601 duration such as P7D or PT36H")
         return value
 
-    @field_validator("backup_horizon", "quality_retention", "slow_task")
+    @field_validator("backup_horizon", "quality_retention", "slow_task", "task_limit")
     @classmethod
     def _forwards(cls, value: timedelta | None) -> timedelta | None:
         if value is not None and value <= timedelta():

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import psycopg2
 import pyarrow as pa
 
-from etl.common.database import TIMEOUTS, Cursor, is_lost, transaction
+from etl.common.database import TIMEOUTS, Cursor, idling, is_lost, transaction
 from etl.common.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
 from etl.common.steps import Step, reached
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
@@ -45,7 +46,8 @@ from etl.sinks.warehouse.table import drop_idle_staging, merge_quarantine
 log = logging.getLogger("sluice")
 
 # A pointer that moved under a draft is drafted again; beside a busy stream that is nothing unusual.
-DRAFTS = 50
+FREE_DRAFTS = 5  # while others may commit; those that follow are made under the pipeline's lock
+DRAFTS = 10
 RECONNECT_SECONDS = 60
 
 
@@ -111,25 +113,22 @@ def commit(
     decision: Decision | None,
 ) -> Receipt:
     """Make the staged batch visible in both sinks at once, or in neither."""
-    restore, report = _restore(context, task, staged), report_text(verdict, decision)
-    for _ in range(DRAFTS):
-        base = _commit_base(context)
-        it = Commit(
-            context=context,
-            batch=batch,
-            task=task,
-            staged=staged,
-            verdict=verdict,
-            report=report,
-            entry=_entry(context, batch, task, staged, counts, base.previous),
-            restore=restore,
-        )
-        context.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
-        reached(Step.MANIFEST_WRITTEN)
-        drafts = _draft(it, base)
-        reached(Step.POINTER_DRAFTED)
+    it = Commit(
+        context=context,
+        batch=batch,
+        task=task,
+        staged=staged,
+        verdict=verdict,
+        report=report_text(verdict, decision),
+        entry=_entry(context, batch, task, staged, counts),
+        restore=_restore(context, task, staged),
+    )
+    for number in range(DRAFTS):
         try:
-            _transact(it, drafts)
+            if number < FREE_DRAFTS:
+                _commit_drafted(*_drafted(it))
+            else:
+                _commit_locked(it)
         except _BaseMoved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
@@ -139,10 +138,43 @@ def commit(
                 tell(context.sinks.dsn, context.sinks.table, context.lease.pipeline, mine)
             return _receipt(it)
     raise ServiceAway(
-        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while this run drafted its commit: another run of"
-        f" {context.lease.pipeline} commits more often than this one can draft",
-        remedy=f"wait until that run ends, or stop it (`sluice stop {context.lease.pipeline}`); then {context.retry}",
+        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while this run drafted its commit, the last times"
+        f" while no run of {context.lease.pipeline} could commit: others write to it, too",
+        remedy=f"stop those that commit to table {context.sinks.table.namespace}.{context.sinks.table.name} so often; then"
+        f" {context.retry}",
     )
+
+
+def _drafted(it: Commit) -> tuple[Commit, Drafts]:
+    """Write manifest and drafts by what the tables have now; return the commit as it follows that."""
+    base = _commit_base(it.context)
+    it = replace(it, entry=replace(it.entry, previous=base.previous))
+    it.context.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
+    reached(Step.MANIFEST_WRITTEN)
+    drafts = _draft(it, base)
+    reached(Step.POINTER_DRAFTED)
+    return it, drafts
+
+
+def _commit_drafted(it: Commit, drafts: Drafts) -> None:
+    _transact(it, partial(_write, it=it, drafts=drafts))
+
+
+def _commit_locked(it: Commit) -> None:
+    """Draft and commit while all other runs of the pipeline wait: one that commits often would leave no time else.
+
+    What a replay restores is staged before that, but for what still comes in between.
+    """
+    if it.restore:
+        it.restore.stage_missing_changes()
+
+    def draft_and_write(cursor: Cursor) -> None:
+        it.context.kind.lock(cursor, it.context.lease, it.entry)
+        with idling(cursor):
+            now, drafts = _drafted(it)
+        _write(cursor, now, drafts)
+
+    _transact(it, draft_and_write)
 
 
 def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRestore | None:
@@ -162,10 +194,10 @@ def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> Upser
     return restore
 
 
-def _transact(it: Commit, drafts: Drafts) -> None:
+def _transact(it: Commit, write: Callable[[Cursor], None]) -> None:
     try:
         with transaction(it.context.sinks.dsn) as cursor:
-            _write(cursor, it, drafts)
+            write(cursor)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
             f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: another session held a lock on"
@@ -371,8 +403,8 @@ def _entry(
     task: StageTask,
     staged: Staged,
     counts: Counts,
-    previous: int | None,
 ) -> Entry:
+    """Make the entry of the delivery, which follows none yet."""
     delivered = sum(report.delivered for report in staged.all)
     quarantined = sum(report.quarantined for report in staged.all)
     return Entry(
@@ -390,7 +422,7 @@ def _entry(
         suite_digest=context.suite_digest,
         lookups=dict(context.lookups),
         manifest=f"{context.sinks.table.location}/deliveries/{task.delivery_id}-{context.lease.run_id[:8]}.json",
-        previous=previous,
+        previous=None,
         kind=context.kind.name,
         released_from=context.kind.released_from,
         watermark_ms=staged.about.watermark_ms if staged.about else None,

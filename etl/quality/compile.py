@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
+from etl.quality.arguments import Refused, contradictions, require_patterns, require_values
 from etl.quality.gx import engine_over, quiet_analysis
-from etl.quality.planner import NotInThePass, Planner, Refused, RulePlan
+from etl.quality.planner import NotInThePass, Planner, RulePlan
 from etl.quality.suite import DeclaredRule, read_suite
 from etl.quality.verdict import FLAGS_PER_WORD, Severity, StageRule, Where
 
@@ -77,7 +78,7 @@ def compile_suite(
     empty = spark.createDataFrame([], schema)
     engine = engine_over(spark, empty)
     planner = Planner.over(spark, empty, engine, measured)
-    problems = list(declared.problems)
+    problems = [*declared.problems, *contradictions(declared.rules)]
     rules: list[CompiledRule] = []
     for rule in declared.rules:
         try:
@@ -104,8 +105,9 @@ def compile_suite(
 
 def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
     planner.require_columns(rule)
-    planner.require_patterns(rule)
-    planner.require_values(rule)
+    spark = planner.frame.sparkSession
+    require_patterns(rule, spark)
+    require_values(rule, planner.frame.schema, spark)
     planner.require_metrics(rule)
     flags, aggregates = len(planner.flags), len(planner.aggregates)
     try:

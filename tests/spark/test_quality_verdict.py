@@ -221,8 +221,8 @@ NO_JSON: Rule = {
     "kwargs": {"column": "t", "json_schema": {"type": "object"}},
 }
 NO_NUMBER: Rule = {
-    "type": "expect_column_values_to_be_in_set",
-    "kwargs": {"column": "n", "value_set": ["1", "a"]},
+    "type": "expect_column_values_to_not_be_null",
+    "kwargs": {"column": "n", "row_condition": "cast(t as int) > 0", "condition_parser": "spark"},
 }
 
 DEEP: Rule = {
@@ -233,7 +233,7 @@ DEEP: Rule = {
 
 @pytest.mark.parametrize(
     ("rule", "told"),
-    [(NO_JSON, "JSONDecodeError"), (NO_NUMBER, "'a' of the type"), (DEEP, "a group that repeats")],
+    [(NO_JSON, "JSONDecodeError"), (NO_NUMBER, "'no JSON' of the type"), (DEEP, "a group that repeats")],
 )
 def test_a_rule_that_fails_over_the_rows_is_named(spark: SparkSession, rule: Rule, told: str) -> None:
     frame = spark.createDataFrame([(2, "no JSON", "word, " * 5000)], "n int, t string, long string")
@@ -281,7 +281,7 @@ MISTAKES: list[tuple[Rule, str]] = [
             "type": "expect_column_values_to_be_between",
             "kwargs": {"column": "x", "min_value": 2, "max_value": 1},
         },
-        "min_value cannot be greater than max_value",
+        "its min_value 2.0 is greater than its max_value 1.0",
     ),
     (
         {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "id", "regex": "("}},

@@ -193,8 +193,15 @@ def test_a_suite_that_cannot_be_evaluated_is_no_verdict(home: Home) -> None:
 FAIL_IN_THE_PASS = [
     (rule("column_values_to_match_json_schema", "tried", "info", column="shop", json_schema={}), "json"),
     (
-        rule("column_values_to_be_in_set", "tried", "info", column="id", value_set=["x"]),
-        "[CAST_INVALID_INPUT]",
+        rule(
+            "column_values_to_not_be_null",
+            "tried",
+            "info",
+            column="id",
+            row_condition="1 / (id - id) > 0",
+            condition_parser="spark",
+        ),
+        "[DIVIDE_BY_ZERO]",
     ),
     (
         rule("column_values_to_match_regex", "tried", "info", column="shop", regex=r"^(\w+[ ,.]*)*$"),

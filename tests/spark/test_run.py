@@ -349,6 +349,9 @@ def test_of_two_runs_at_once_one_delivers(home: Home) -> None:
         ('df.select("id")', "returns NoneType, not a DataFrame"),
         ("return df.no_such_method()", r"fails, line \d+: .*no_such_method"),
         ("return df.count()", r"fails, line \d+: AnalysisException: Queries with streaming sources"),
+        ('return df.join(shops, df["shop"] == shops["shop"])', "puts out .* tell apart: 'shop' and 'shop'"),
+        ('return df.select("id", "id")', "puts out .* tell apart: 'id' and 'id'"),
+        ('return df.selectExpr("id", "at", "id AS Id")', "puts out .* tell apart: 'id' and 'Id'"),
     ],
 )
 def test_a_mistake_in_a_transform_is_told_with_its_line(
@@ -356,7 +359,8 @@ def test_a_mistake_in_a_transform_is_told_with_its_line(
 ) -> None:
     text = (home.root / "my pipelines" / "orders.py").read_text()
     body = text[text.index("    return df.join") : text.index("\n\nPIPELINE")]
-    home.declare(text=text.replace(body, f"    {mistake}"))
+    kept = text.replace("PIPELINE = Pipeline(", 'PIPELINE = Pipeline(\n    metrics=("id",),')
+    home.declare(text=kept.replace(body, f"    {mistake}"))
     home.land("orders/0.jsonl", orders(0, 2))
     with pytest.raises(SetupError, match=f"The transform of orders {told}") as found:
         home.run()
