@@ -77,6 +77,12 @@ def quality(page: Page) -> FrameLocator:
     return page.frame_locator('iframe[title="Data quality"]')
 
 
+def room(page: Page) -> tuple[int, int]:
+    """Return how wide Airflow's frame for the page is, and how wide what is in it."""
+    wide, content = quality(page).locator("html").evaluate("root => [root.clientWidth, root.scrollWidth]")
+    return int(wide), int(content)
+
+
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> str:
     """Return the id of a run that has delivered, and held a row and a malformed record."""
@@ -97,6 +103,8 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(
     expect(shown.get_by_role("strong").first).to_have_text("◐ Good, with rows held")
     expect(shown.get_by_role("link", name=NEGATIVE).first).to_be_visible()
     expect(shown.locator('.map a[href^="batch/"][title*="of "]').first).to_be_visible()
+    beside, content = room(page)
+    assert content <= beside < 900, "Airflow's panel is open"
     page.screenshot(path=tmp_path / "pipeline.png")
 
     page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}")
@@ -121,6 +129,9 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(
 
     page.goto("/plugin/data-quality-nav")
     expect(quality(page).get_by_role("heading", name="Data quality of all pipelines")).to_be_visible()
+    page.screenshot(path=tmp_path / "all.png")
+    whole, content = room(page)
+    assert content <= whole
     quality(page).get_by_role("link", name=NAME, exact=True).click()
     expect(quality(page).get_by_role("heading", name=f"Data quality of {NAME}")).to_be_visible()
     assert refused == []

@@ -36,7 +36,7 @@ WHERE p.name = ANY (%(pipelines)s) ORDER BY p.name
 -- name: latest
 -- The states of each pipeline's last live batches, newest first.
 SELECT p.name AS pipeline, b.delivery_id, b.batch_id, b.state, b.committed_at
-FROM unnest(%(pipelines)s) AS p (name)
+FROM unnest(%(pipelines)s::text[]) AS p (name)
 CROSS JOIN LATERAL (
     SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, q.state
     FROM sluice.delivery d JOIN sluice.quality q USING (delivery_id)
