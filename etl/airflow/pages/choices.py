@@ -33,7 +33,7 @@ class Rows:
     """The held rows of a choice, as they are now."""
 
     ids: tuple[int, ...]  # on which is decided
-    malformed: int  # never became rows: a release leaves them
+    uncorrected: int  # can't be released as they are: a release leaves them
     more: bool  # than one decision from a page takes
 
     @property
@@ -62,6 +62,6 @@ def rows_of(cursor: Cursor, choice: Choice) -> Rows:
         delivery=choice.delivery,
         limit=MOST + 1,
     )
-    malformed = sum(one.malformed for one in held) if choice.action == "release" else 0
-    ids = tuple(one.quarantine_id for one in held if not (malformed and one.malformed))
-    return Rows(ids=ids, malformed=malformed, more=len(held) > MOST)
+    uncorrected = sum(one.uncorrected for one in held) if choice.action == "release" else 0
+    ids = tuple(one.quarantine_id for one in held if not (uncorrected and one.uncorrected))
+    return Rows(ids=ids, uncorrected=uncorrected, more=len(held) > MOST)

@@ -15,6 +15,7 @@ from etl.common.statements import Statements
 from etl.ledger.activity import Ran
 from etl.ledger.diagnosis import Diagnosis, diagnose
 from etl.ledger.leases import SILENCE
+from etl.ledger.quarantine import columns_not_as_read
 from etl.ledger.stops import Stop
 
 STATEMENTS = Statements(__name__)
@@ -343,6 +344,7 @@ class FileRow:
 class StatusRow:
     status: str
     rows: int
+    uncorrected: int  # of them, can't be released as they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +361,7 @@ class DecidedRow:
 @dataclass(frozen=True, kw_only=True)
 class HeldId:
     quarantine_id: int
-    malformed: bool  # it never became a row
+    uncorrected: bool  # it can't be released as it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,6 +408,11 @@ class HeldWhole(CommittedRow):
     decided_at: dt.datetime | None
     replaces: bool  # each batch takes the place of all before it
     report: str | None
+
+    @property
+    def uncorrected(self) -> bool:
+        """Return True if it can't be released as it is."""
+        return self.row is None or bool(columns_not_as_read(self.reasons))
 
 
 def new_streams(old_first: Sequence[BatchRow]) -> frozenset[int]:

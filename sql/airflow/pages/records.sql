@@ -173,8 +173,10 @@ SELECT f.kind, left(f.path, 500) AS path, f.rows, f.bytes, count(*) OVER () AS a
 FROM sluice.delivery_file f WHERE f.delivery_id = %(delivery)s ORDER BY f.kind, f.path LIMIT %(limit)s
 
 -- name: statuses
--- What has become of a delivery's quarantined rows, and under which rules they were held.
-SELECT q.status, count(*) AS rows FROM sluice.quarantine q WHERE q.delivery_id = %(delivery)s GROUP BY q.status
+-- What has become of a delivery's quarantined rows, and how many of them can't be released before they are corrected.
+SELECT q.status, count(*) AS rows, count(*) FILTER (WHERE q.row IS NULL OR EXISTS (SELECT FROM unnest(q.reasons) AS r (reason)
+                                                           WHERE r.reason LIKE 'postgres\_encoding(%%)')) AS uncorrected
+FROM sluice.quarantine q WHERE q.delivery_id = %(delivery)s GROUP BY q.status
 
 -- name: decided
 -- Who released or discarded how many of a delivery's rows, the last first.
@@ -184,8 +186,11 @@ WHERE q.delivery_id = %(delivery)s AND q.status IN ('released', 'discarded') AND
 GROUP BY 1, 2, 3, 4 ORDER BY q.decided_at DESC LIMIT %(limit)s
 
 -- name: held_ids
--- One row while it is held, or all that a delivery holds; and whether each never became a row.
-SELECT q.quarantine_id, q.row IS NULL AS malformed FROM sluice.quarantine q
+-- One row while it is held, or all that a delivery holds; and whether each can't be released before it is corrected:
+-- it never became a row, or was kept with other text than was read.
+SELECT q.quarantine_id, q.row IS NULL OR EXISTS (SELECT FROM unnest(q.reasons) AS r (reason)
+                                                WHERE r.reason LIKE 'postgres\_encoding(%%)') AS uncorrected
+FROM sluice.quarantine q
 WHERE q.pipeline = %(pipeline)s AND q.status = 'held'
   AND (q.quarantine_id = %(row)s OR q.delivery_id = %(delivery)s)
 ORDER BY q.quarantine_id LIMIT %(limit)s
