@@ -34,6 +34,9 @@ class PipelineRow:
     pipeline: str
     table: str
     anew: str | None  # the command of a run, where each begins anew
+    retired_at: dt.datetime | None  # when somebody said that it will not run again
+    retired_by: str | None
+    retired_why: str | None
     now: dt.datetime  # of the database
     delivery_id: int | None  # its last live delivery; None before the first
     batch_id: int | None
@@ -463,8 +466,9 @@ def reasons_of_last(cursor: Cursor, pipeline: str) -> list[str]:
     return [reason for (reason,) in STATEMENTS.execute(cursor, "reasons_of_last", pipeline=pipeline)]
 
 
-def pipeline_names(cursor: Cursor) -> list[str]:
-    return [name for (name,) in STATEMENTS.execute(cursor, "pipelines").fetchall()]
+def pipeline_names(cursor: Cursor) -> dict[str, bool]:
+    """Return all pipelines that ever ran, each with whether it is retired."""
+    return dict(STATEMENTS.execute(cursor, "pipelines").fetchall())
 
 
 def pipeline_rows(cursor: Cursor, pipelines: Sequence[str]) -> list[PipelineRow]:

@@ -4,13 +4,14 @@ SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', 
        set_config('timezone', 'UTC', true)
 
 -- name: pipelines
--- The names of all pipelines that ever ran.
-SELECT name FROM sluice.pipeline ORDER BY name
+-- The names of all pipelines that ever ran, and whether each is retired.
+SELECT p.name, p.retired_at IS NOT NULL AS retired FROM sluice.pipeline p ORDER BY p.name
 
 -- name: pipeline_rows
 -- Where each of the pipelines stands: its last batch, since when it is good or not, what it waits for.
 -- Held rows are counted up to a limit.
-SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, now() AS now,
+SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, p.retired_at, p.retired_by,
+       left(p.retired_why, 2000) AS retired_why, now() AS now,
        s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since, s.standing,
        s.failing_since,
        d.rows_in, d.delivered, d.quarantined, d.malformed, d.records, d.dropped, d.unknown, d.missing,
