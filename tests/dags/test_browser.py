@@ -191,6 +191,8 @@ def test_a_person_releases_a_held_row_and_it_is_delivered_once(
         assert sent.status == status
     assert list(stack.api.runs(BESIDE)) == [asked]
     assert stack.ended(asked, BESIDE) == "success"
+    # the page follows the run to its end, within Airflow's frame
+    expect(shown.get_by_text("1 rows in = 1 delivered + 0 held")).to_be_visible()
 
     page.goto(f"/dags/{BESIDE}/runs/{quote(asked, safe='')}")
     page.get_by_role("link", name="Data quality").first.click()

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from etl.airflow.pages import pages
-from etl.airflow.pages.choices import Action, Choice, rows_of
+from etl.airflow.pages.choices import Action, Choice, ReleaseRequest, rows_of
 from etl.airflow.pages.render import Frame, Page
 from etl.cli.app import app
 from etl.services import Services
@@ -130,3 +130,32 @@ def understood(words: list[str]) -> None:
         name, command, words = command.resolve_command(context, words)
     assert isinstance(command, typer.core.TyperCommand)
     command.make_context(name, words, parent=context)
+
+
+@pytest.mark.parametrize(
+    ("state", "paused", "follows", "said"),
+    [
+        ("queued", False, True, "the run is queued; this page is loaded again every few seconds"),
+        ("running", False, True, "the run is running; this page is loaded again every few seconds"),
+        ("running", True, True, "the run is running; this page is loaded again every few seconds"),
+        (
+            "queued",
+            True,
+            False,
+            "its DAG is paused: it starts once that is not so; load this page again then",
+        ),
+        ("success", False, False, "the run is success."),
+        ("failed", False, False, "the run is failed."),
+    ],
+)
+def test_the_page_of_a_release_follows_its_run_to_the_end(
+    cursor: Counting, state: str, paused: bool, follows: bool, said: str
+) -> None:
+    asked = ReleaseRequest(rows=3, who="Ada", why="known", state=state, paused=paused)
+    page = pages.dag_run(
+        cursor, "feed", Frame(), dag="feed_replays", run_id="release__1", release_request=asked
+    )
+    assert ('<meta http-equiv="refresh" content="5">' in page.html) is follows
+    assert said in shown(page)
+    plain = pages.dag_run(cursor, "feed", Frame(), dag="feed", run_id="scheduled__0")
+    assert "refresh" not in plain.html

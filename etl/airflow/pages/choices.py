@@ -51,6 +51,16 @@ class ReleaseRequest:
     state: str  # of the Airflow run
     paused: bool
 
+    @property
+    def waits(self) -> bool:
+        """Return True if it does not begin before somebody unpauses the DAG."""
+        return self.paused and self.state == "queued"
+
+    @property
+    def goes_on(self) -> bool:
+        """Return True if the run ends without anybody's doing."""
+        return self.state in ("queued", "running") and not self.waits
+
 
 def rows_of(cursor: Cursor, choice: Choice) -> Rows:
     held = fetch_rows(
