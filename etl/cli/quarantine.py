@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -29,7 +29,7 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
-from etl.common.wording import first_few
+from etl.common.wording import first_few, pluralize
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
@@ -248,6 +248,8 @@ def release(
             remedy="choose these rows too, or remove them from the file",
         )
     pipeline = load(name, workspace.settings)
+    if not rows.ids:
+        held = _as_they_are(name, held, changes)
 
     def tell(one: Receipt) -> None:
         to = err if as_json else out  # also where the JSON is to come at the end: a signal may come before it
@@ -284,6 +286,24 @@ def discard(
     out.print(
         f"{name}: {count:,} rows discarded; sluice.quarantine keeps them, with who and why", markup=False
     )
+
+
+def _as_they_are(name: str, held: list[HeldRow], changes: Mapping[int, Mapping[str, Any]]) -> list[HeldRow]:
+    """Return the rows without those that can't be released before they are corrected, and tell of these.
+
+    Where there is no other, they are returned: the release itself says what they need.
+    """
+    left = [one for one in held if one.needs_correction and one.quarantine_id not in changes]
+    if not left or len(left) == len(held):
+        return held
+    err.print(
+        shown(
+            f"{name}: {pluralize(len(left), 'row stays', 'rows stay')} held, such as {left[0].quarantine_id}: never became"
+            f" rows, or hold bytes that are no UTF-8; `sluice quarantine export {name}` writes them to be corrected"
+        )
+    )
+    without = {one.quarantine_id for one in left}
+    return [one for one in held if one.quarantine_id not in without]
 
 
 def _workspace(name: str) -> Workspace:

@@ -25,7 +25,7 @@ from etl.cli.shared import (
 )
 from etl.common.settings import load_settings
 from etl.common.steps import PHASES
-from etl.common.wording import drifted, left_out, pluralize
+from etl.common.wording import drifted, first_few, left_out, pluralize
 
 if TYPE_CHECKING:
     from etl.ledger.activity import BatchProgress, Running
@@ -223,6 +223,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show each pipeline's state and what it waits for; for one pipeline also its newest batches."""
+    from etl.operations.control.retire import retired
     from etl.operations.control.status import states
     from etl.pipeline import load_pipelines
 
@@ -232,6 +233,8 @@ def status(
         print_json([state.json() for state in pipelines])
     else:
         show(out, pipelines)
+        if name is None and (gone := retired(workspace.services.postgres)):
+            out.print(shown(f"retired, and not shown: {first_few(gone)}"))
         if airflow := where(workspace.settings):
             out.print(airflow, markup=False)
     if name is None:
@@ -271,6 +274,20 @@ def decide(
         why=why,
     )
     out.print(decided, markup=False)
+
+
+def retire(
+    name: PipelineName,
+    why: Annotated[str, typer.Option(help="The reason, kept with the pipeline.")],
+) -> None:
+    """Take a pipeline off the pages that will not run again; all that it has delivered stays."""
+    from etl.operations.control.retire import retire as retire_pipeline
+
+    retire_pipeline(open_workspace(), name, who=who(), why=why)
+    out.print(
+        f"{name}: retired; its tables, files and records stay as they are, and a run takes it up again",
+        markup=False,
+    )
 
 
 def doctor(

@@ -74,6 +74,11 @@ def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:
     raise _unknown(name, loaded, folders)
 
 
+def file_of(name: str, folders: Iterable[Path]) -> Path | None:
+    """Return the file that declares the pipeline, rightly or not; None where none does."""
+    return next((one.file for one in _load_all(folders) if _is_called(one, name)), None)
+
+
 def _is_called(one: _Loaded, name: str) -> bool:
     return one.pipeline.name == name if one.pipeline is not None else one.file.stem == name
 

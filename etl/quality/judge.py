@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
+import math
+import numbers
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 MOST_NAMED = 5  # values in the reason of a stop
 LONGEST_NAMED = 60  # characters of each
 REASONS_TOLD = 5  # of those that most records are held for
+NOT_A_NUMBER, INFINITE, LEAST = (
+    "NaN",
+    "Infinity",
+    "-Infinity",
+)  # as a report has them, for JSON has no number for them
 
 
 def judge(
@@ -140,10 +148,38 @@ def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, by_gx: Ma
 
 def _as_json(suite: CompiledSuite, declared: DeclaredRule, outcome: Any) -> Mapping[str, Any]:
     try:
-        written: Mapping[str, Any] = outcome.to_json_dict()
+        written: Mapping[str, Any] = _in_words(outcome).to_json_dict()
     except TypeError as wrong:
         raise unknown(suite.name, declared, f"GX can't write its result: {wrong}") from wrong
     return written
+
+
+def _in_words(outcome: Any) -> Any:
+    """Return GX's result with NaN and the infinities as text, in what it saw and in what the rule asks for.
+
+    GX itself would write NaN as null, which is another thing.
+    """
+    said = copy.copy(outcome)
+    said.result = _finite(outcome.result)
+    if outcome.expectation_config is not None:
+        said.expectation_config = copy.copy(outcome.expectation_config)
+        said.expectation_config.kwargs = _finite(outcome.expectation_config.kwargs)
+    return said
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple | set):
+        return [_finite(value) for value in content]
+    # numpy's short floats are no Python floats; whole numbers may be too great to be looked at as one
+    if (
+        not isinstance(content, numbers.Real)
+        or isinstance(content, numbers.Rational)
+        or math.isfinite(content)
+    ):
+        return content
+    return NOT_A_NUMBER if math.isnan(content) else INFINITE if float(content) > 0 else LEAST
 
 
 def _stop(result: RuleResult) -> str:
@@ -159,6 +195,8 @@ def _observed(figures: Mapping[str, Any]) -> str:
     """
     observed = figures.get("observed_value")
     counted = [_values(figures, kind) for kind in ("unexpected", "missing") if figures.get(f"{kind}_count")]
+    if observed in (NOT_A_NUMBER, INFINITE, LEAST):
+        return f"observed {observed}"
     return f"observed {observed!r}" if observed is not None or not counted else ", ".join(counted)
 
 

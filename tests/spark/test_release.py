@@ -380,6 +380,22 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
     assert_clean(home)
 
 
+def test_a_release_of_a_whole_delivery_leaves_what_never_were_rows_and_says_so(home: Home) -> None:
+    two_batches(home)
+    home.judge(*RULES[1:])  # negative amounts are let out
+    broken = ids(home, delivery=1, reason="malformed")
+    done = home.sluice("quarantine", "release", "orders", "--delivery", "1", "--why", "known")
+    assert done.returncode == 0, done.stderr
+    assert "3 rows released" in done.stdout
+    assert f"orders: 1 row stays held, such as {broken[0]}: never became rows" in done.stderr
+    assert ids(home, delivery=1) == broken
+    for named in (["--delivery", "1"], ["--id", str(broken[0])]):
+        refused = home.sluice("quarantine", "release", "orders", *named, "--why", "known")
+        assert refused.returncode == 2
+        assert "1 of these never became rows" in refused.stderr
+    assert_clean(home)
+
+
 @pytest.mark.slow
 def test_another_try_of_an_airflow_run_releases_what_the_first_did_not_come_to(home: Home) -> None:
     two_batches(home)

@@ -269,7 +269,10 @@ def test_what_is_wrong_with_a_malformed_record_is_on_its_page_and_in_the_list(hi
         listed = shown(pages.quarantine(cursor, "feed", Frame(), wanted=Wanted(rule="malformed")))
     assert "could not be parsed by the declared schema: price: no decimal(10,2)" in one
     assert "malformed price: no decimal(10,2)" in listed
-    assert "sluice quarantine export feed -o rows.jsonl" in one and f"release feed --id {number}" not in one
+    assert (
+        f"sluice quarantine export feed --id {number} -o rows.jsonl" in one
+        and f"release feed --id {number}" not in one
+    )
 
 
 def test_fields_that_the_schema_does_not_name_are_told_of_the_batch_and_where_the_pipeline_stands(

@@ -130,19 +130,13 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
         )
     for one in held:
         given = corrections.get(one.quarantine_id, {})
-        if written := [column for column in _not_as_read(one) if column not in given]:
+        if written := [column for column in one.not_as_read if column not in given]:
             raise SetupError(
                 f"Row {one.quarantine_id} is kept with other text than was read: bytes of {', '.join(written)} are no UTF-8,"
                 " and are written as \\xNN",
                 remedy=f"give these columns in a file of corrections: `sluice quarantine export {name}`, then release with"
                 " --corrections FILE",
             )
-
-
-def _not_as_read(row: HeldRow) -> list[str]:
-    """Name the columns whose text can't be kept as it was read."""
-    matches = (re.fullmatch(r"postgres_encoding\((.*)\)", reason) for reason in row.reasons)
-    return [match[1] for match in matches if match]
 
 
 def _corrected(opened: OpenedPipeline, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
