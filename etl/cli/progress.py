@@ -47,11 +47,12 @@ def line(pipeline: str, receipt: Receipt) -> str:
     dropped = f"; {left_out(receipt.dropped)}" if receipt.dropped else ""
     count = len(receipt.failed)
     failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
+    columns = f"; its tables have changed: {'; '.join(receipt.columns)}" if receipt.columns else ""
     rate = receipt.records / receipt.seconds if receipt.seconds else 0
     what = f"batch {receipt.batch_id}" if receipt.kind == "stream" else receipt.kind
     return (
         f"{pipeline} {what}: {receipt.delivered:,} rows delivered{held}"
-        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{dropped}"
+        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{dropped}{columns}"
     )
 
 
@@ -168,6 +169,8 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
                 else "; `late=` in the declaration holds such records (docs/state.md)"
             )
             yield left_out(summary.dropped) + hold
+        if summary.columns:
+            yield f"its tables have changed: {'; '.join(summary.columns)}"
         yield from drifted(summary.unknown, summary.missing)
         if summary.unknown and pipeline.unknown == "report":
             yield f"`{_as_called()} suggest {pipeline.name} --schema` writes a schema that has them; docs/reading.md"

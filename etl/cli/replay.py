@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +11,10 @@ from etl.cli.shared import AsJson, PipelineName, load, open_workspace, print_jso
 from etl.common.errors import SetupError
 
 if TYPE_CHECKING:
-    from etl.runs.replay.plan import Selection
+    from etl.pipeline import Pipeline
+    from etl.runs.replay.plan import ReplayPlan, Selection
     from etl.runs.replay.replay import Replayed
+    from etl.runs.workspace import Workspace
 
 Deliveries = Annotated[
     str | None, typer.Option(metavar="A..B,C", help="Delivery ids: ranges, or single ones.")
@@ -84,8 +87,7 @@ def replay(
     for line in planned.lines():
         typer.echo(line, err=not plan_only or as_json)
     if plan_only:
-        if as_json:
-            print_json(planned.json())
+        _tell_columns(workspace, pipeline, planned, as_json=as_json)
         return
     with heeded(RunControl(correction_left=GIVEN_UP)):
         done = replay_deliveries(
@@ -102,6 +104,19 @@ def replay(
     _say(done, as_json=as_json)
 
 
+def _tell_columns(workspace: Workspace, pipeline: Pipeline, planned: ReplayPlan, *, as_json: bool) -> None:
+    """Complete a plan by what the replay does to the tables' columns, which takes Spark to tell."""
+    from etl.runs.replay.columns import column_changes
+
+    if planned.deliveries and not planned.state:
+        planned = replace(planned, columns=column_changes(workspace, pipeline))
+    if as_json:
+        print_json(planned.json())
+        return
+    for line in planned.column_lines():
+        typer.echo(line)
+
+
 def _say(done: Replayed, *, as_json: bool) -> None:
     if as_json:
         print_json(done.json())
@@ -114,6 +129,8 @@ def _say(done: Replayed, *, as_json: bool) -> None:
             f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )
+        if one.columns:
+            typer.echo(f"its tables have changed: {'; '.join(one.columns)}")
         typer.echo(
             f"next: `sluice audit {name}` recounts both sinks; the view sluice.replaced lists what was replaced"
         )

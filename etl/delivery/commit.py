@@ -36,6 +36,7 @@ from etl.ledger.offsets import insert_ranges
 from etl.ledger.stops import Decision
 from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS
+from etl.sinks.evolution import SchemaDifference, changes_of_both
 from etl.sinks.lake.marker import Newest, tell
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.lake.snapshots import DraftedDelivery
@@ -86,6 +87,11 @@ class Drafts:
     base: CommitBase
 
     @property
+    def columns(self) -> SchemaDifference:
+        """Return what the draft of the table adds and widens."""
+        return self.data.columns if self.data else SchemaDifference()
+
+    @property
     def published(self) -> Published:
         """Return what the commit publishes."""
         return Published(
@@ -129,7 +135,7 @@ def commit(
         drafts = _draft(it, base)
         reached(Step.POINTER_DRAFTED)
         try:
-            _transact(it, drafts)
+            columns = _transact(it, drafts)
         except _BaseMoved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
@@ -137,7 +143,7 @@ def commit(
             if context.tells:
                 mine = Newest(delivery_id=task.delivery_id, run_id=context.lease.run_id)
                 tell(context.sinks.dsn, context.sinks.table, context.lease.pipeline, mine)
-            return _receipt(it)
+            return _receipt(it, columns)
     raise ServiceAway(
         f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while this run drafted its commit: another run of"
         f" {context.lease.pipeline} commits more often than this one can draft",
@@ -162,10 +168,12 @@ def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> Upser
     return restore
 
 
-def _transact(it: Commit, drafts: Drafts) -> None:
+def _transact(it: Commit, drafts: Drafts) -> tuple[str, ...]:
+    """Commit, and return a phrase for each column that was added or widened."""
+    columns = SchemaDifference()
     try:
         with transaction(it.context.sinks.dsn) as cursor:
-            _write(cursor, it, drafts)
+            columns = _write(cursor, it, drafts)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
             f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: another session held a lock on"
@@ -190,12 +198,13 @@ def _transact(it: Commit, drafts: Drafts) -> None:
                 " the ledger shows that it was not committed",
                 remedy=it.context.retry,
             ) from error
+    return changes_of_both(columns, drafts.columns)
 
 
-def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
+def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> SchemaDifference:
     """Write all that the one transaction of a commit holds, which takes effect as a whole or not at all.
 
-    Raises _BaseMoved where another commit came between.
+    Returns which columns of the warehouse's table it added and widened. Raises _BaseMoved where another commit came between.
     """
     entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
     kind.lock(cursor, it.context.lease, entry)
@@ -215,7 +224,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
-    with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)):
+    with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)) as columns:
         if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
             raise _BaseMoved
         kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
@@ -232,6 +241,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         raise kind.fenced(entry.pipeline, entry.delivery_id)
     drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
+    return columns
 
 
 def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> None:
@@ -421,7 +431,7 @@ def _manifest(it: Commit) -> DeliveryManifest:
     )
 
 
-def _receipt(it: Commit) -> Receipt:
+def _receipt(it: Commit, columns: tuple[str, ...]) -> Receipt:
     entry = it.entry
     return Receipt(
         batch_id=entry.batch_id,
@@ -438,6 +448,7 @@ def _receipt(it: Commit) -> Receipt:
         missing=entry.missing,
         reasons=dict(it.staged.reasons),
         failed=tuple(r.reason for r in it.verdict.results if not r.success),
+        columns=columns,
         inputs=len(it.batch.inputs),
         files=len(it.staged.data_files),
     )

@@ -20,7 +20,7 @@ from etl.sinks.warehouse.table import Warehouse
 
 @dataclass(frozen=True, kw_only=True)
 class Sinks:
-    """A pipeline's two sinks, opened: the tables exist and fit the rows."""
+    """A pipeline's two sinks; once they are opened, the tables exist and fit the rows."""
 
     pipeline: Pipeline
     columns: pa.Schema  # the transform's output in the common types
@@ -42,7 +42,21 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
     unless this run `fills` it.
     """
     refuse_unfit(pipeline, columns)
-    sinks = Sinks(
+    sinks = closed_sinks(pipeline, columns, dsn=dsn, lake=lake)
+    with transaction(dsn) as cursor:
+        if not fills:
+            _refuse_lost(cursor, sinks)
+        sinks.warehouse.open(cursor)
+    # The one before may hold the table for its index, and this one writes to S3.
+    with transaction(dsn) as cursor:
+        sinks.table.create(cursor, columns, pipeline.sink.partition_by)
+        sinks.quarantine.create(cursor, quarantine_columns(columns), None)
+    return sinks
+
+
+def closed_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake) -> Sinks:
+    """Return both sinks as they are declared, whether or not their tables are there."""
+    return Sinks(
         pipeline=pipeline,
         columns=columns,
         dsn=dsn,
@@ -57,15 +71,6 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
         table=lake.table(pipeline.table),
         quarantine=lake.table(pipeline.quarantine_table),
     )
-    with transaction(dsn) as cursor:
-        if not fills:
-            _refuse_lost(cursor, sinks)
-        sinks.warehouse.open(cursor)
-    # The one before may hold the table for its index, and this one writes to S3.
-    with transaction(dsn) as cursor:
-        sinks.table.create(cursor, columns, pipeline.sink.partition_by)
-        sinks.quarantine.create(cursor, quarantine_columns(columns), None)
-    return sinks
 
 
 def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:

@@ -130,6 +130,9 @@ class ReplayPlan:
     unread: frozenset[tuple[str, str]]  # files that these deliveries had held as unreadable, with the reason
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[DeliveryFile]  # of all of these
+    columns: Sequence[
+        str
+    ] = ()  # a phrase for each that is added to the tables, widened or refused; where asked for
 
     @property
     def numbers(self) -> list[int]:
@@ -230,6 +233,11 @@ class ReplayPlan:
                 f"  release    delivery {one.delivery_id}: {one.delivered:,} rows that delivery {one.released_from}"
                 " had held"
             )
+
+    def column_lines(self) -> Iterator[str]:
+        """Yield what happens to the tables' columns, in lines for people."""
+        for one in self.columns:
+            yield f"  columns    {one}"
 
     def _read(self) -> str:
         if self.ranges:
