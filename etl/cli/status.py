@@ -96,7 +96,7 @@ def _failing(state: State) -> str:
 def _delivered(states: Sequence[State]) -> Table:
     """Lay out what was delivered; a column that is 0 for all pipelines would take room from their names."""
     rows = [state.cells() for state in states]
-    headings = ["pipeline", "deliveries", "rows", "quarantined", "left out", "last delivery"]
+    headings = ["pipeline", "deliveries", "rows", "held now", "ever held", "left out", "last delivery"]
     if not any(state.dropped for state in states):
         headings.remove("left out")
     table = _table(*headings)
@@ -173,15 +173,15 @@ def _times(batches: Sequence[BatchProgress]) -> Table:
 
     The rest is Spark's planning and its marks.
     """
-    table = _table(
-        "batch", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest"
-    )
+    headings = ("batch", "delivery", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest")
+    table = _table(*headings, close=True)
     for one in batches:
         ours = [one.phase(phase) if phase in one.phases_ms else None for phase in PHASES]
         rate = "-" if one.processed_rate is None else f"{one.processed_rate:,.0f}"
         began = one.triggered_at.astimezone().strftime("%m-%d %H:%M")
         times = [_seconds(took) for took in (one.seconds, *ours, one.phase("spark"))]
-        table.add_row(str(one.batch_id), began, f"{one.input_rows:,}", rate, *times)
+        delivery = "-" if one.delivery_id is None else str(one.delivery_id)
+        table.add_row(str(one.batch_id), delivery, began, f"{one.input_rows:,}", rate, *times)
     return table
 
 
@@ -199,9 +199,10 @@ def _state_table(batches: Sequence[BatchProgress]) -> Table:
     return table
 
 
-def _table(*names: str) -> Table:
+def _table(*names: str, close: bool = False) -> Table:
+    """Make a table of figures; its columns are `close` to each other where there are many, to fit 80 characters."""
     columns = (Column(name, justify="right", overflow="fold") for name in names)
-    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 0 if close else 1, 0, 0), show_edge=False)
 
 
 def _moment(value: dt.datetime) -> str:

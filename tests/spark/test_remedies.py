@@ -253,6 +253,10 @@ def test_a_checkpoint_that_is_gone_is_replaced(home: Home) -> None:
     assert "next: `sluice recover orders`" in refused.stderr
     mended = home.sluice("recover", "orders")
     assert mended.returncode == 0, mended.stderr
+    told = mended.stdout.splitlines()
+    assert told[0] == "orders: recovered, and ready to run"
+    assert told[1].startswith("  was: Checkpoint ")
+    assert "is gone" in told[1]
     assert "knows the 4 delivered files" in mended.stdout
     assert "next: `sluice run orders`" in mended.stdout
     assert home.run().rows_in == 5

@@ -158,9 +158,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     def way_back(self) -> str:
         return "land these input files again"
 
-    @property
-    def counted(self) -> str:
-        return "delivered files"
+    def counted(self, seen: int) -> str:
+        return pluralize(seen, "delivered file")
 
     @contextmanager
     def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:

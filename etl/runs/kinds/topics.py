@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from etl.common.database import transaction
 from etl.common.errors import CheckpointDamaged, InputsChanged, NeedsPerson, SluiceError
-from etl.common.wording import first_few
+from etl.common.wording import first_few, pluralize
 from etl.ledger import offsets, streams
 from etl.ledger.streams import StreamState
 from etl.runs.kinds.base import ContinuedStream
@@ -60,9 +60,8 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
             remedy=f"`sluice recover {known.pipeline}`",
         )
 
-    @property
-    def counted(self) -> str:
-        return "partitions, each where the ledger is"
+    def counted(self, seen: int) -> str:
+        return f"{pluralize(seen, 'partition')}, {'' if seen == 1 else 'each '}where the ledger is"
 
     @contextmanager
     def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:
