@@ -65,8 +65,8 @@ def judge(
 
 def unknown(suite: str, rule: DeclaredRule, why: str) -> VerdictUnknown:
     return VerdictUnknown(
-        f"suite {suite!r}, expectation {rule.number} {rule.reason} could not be evaluated: {why}",
-        remedy=f"correct expectation {rule.number} of the suite (or the transform), then run again",
+        f"suite {suite!r}, {rule.named} could not be evaluated: {why}",
+        remedy=f"correct expectation {rule.number + 1} of the suite (or the transform), then run again",
     )
 
 

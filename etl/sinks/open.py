@@ -11,6 +11,7 @@ from etl.common.errors import TableRefused
 from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
 from etl.ledger import deliveries
 from etl.pipeline import Partition, Pipeline, Sink
+from etl.sinks.columns import in_words
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import Lake, LakeTable
 from etl.sinks.modes import SinkMode, mode_of
@@ -138,7 +139,7 @@ def sink_problems(sink: Sink, columns: pa.Schema) -> list[str]:
     by = sink.partition_by
     if by is not None and by.column in columns.names and not _partitions(by, columns.field(by.column).type):
         problems.append(
-            f"{by.kind} of {by.column}, which is {columns.field(by.column).type}, makes no partitions"
+            f"{by.kind} of {by.column}, which is {in_words(columns.field(by.column).type)}, makes no partitions"
         )
     key = mode_of(sink).key
     return problems + table_limits(columns, key.columns if key else ())

@@ -210,7 +210,7 @@ def test_a_rule_that_fails_in_the_pass_is_no_verdict_and_is_named(
     home.judge(*RULES, failing)
     [long] = orders(6, 1)
     landed = home.land("orders/a.jsonl", [*orders(0, 6), replace(long, shop="word, " * 5000)])
-    with pytest.raises(VerdictUnknown, match="expectation 3 tried could not be evaluated") as stop:
+    with pytest.raises(VerdictUnknown, match=r"expectation 4 .tried. could not be evaluated") as stop:
         home.run()
     assert stop.value.seen.rpartition("evaluated: ")[2].startswith(told)
     assert stop.value.exit_code == 4

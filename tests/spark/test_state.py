@@ -220,7 +220,7 @@ def test_a_rule_that_fails_over_what_state_puts_out_is_named_and_the_batch_count
     declare(home, suite=NAME)
     land_all(home, files)
     with pytest.raises(
-        VerdictUnknown, match=r"expectation 0 tried could not be evaluated: .CAST_INVALID_INPUT"
+        VerdictUnknown, match=r"expectation 1 .tried. could not be evaluated: .CAST_INVALID_INPUT"
     ):
         home.run(NAME)
     home.judge(

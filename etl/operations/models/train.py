@@ -19,6 +19,7 @@ from etl.operations.models.sample import Sample, drawn
 from etl.operations.serving.read import CommittedState, moment
 from etl.pipeline import Model, Pipeline, load_pipeline
 from etl.pipeline.declaration import described
+from etl.sinks.columns import in_words
 from etl.sinks.modes import mode_of
 from etl.sources.side_inputs import onnx_forest
 from etl.sources.side_inputs.scorers import Version
@@ -131,9 +132,9 @@ def _learned_from(
         wanted[model.label] = pa.types.is_boolean
     for column, fits in wanted.items():
         if column not in columns or not fits(columns[column]):
-            there = f"is {columns[column]}" if column in columns else "is no column"
+            there = f"is {in_words(columns[column])}" if column in columns else "is no column"
             raise SetupError(
-                f"{what} is declared with {column!r}, which {there} of {on.table}",
+                f"{what} is declared with {column!r}, which in {on.table} {there}",
                 remedy=f"features are numbers and a label is boolean; it has {', '.join(columns)}",
             )
     return on, now, table
