@@ -13,6 +13,7 @@ import typer
 from etl.airflow.log_lines import WANTED, LineFormatter, marked
 from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, services, serving, status, suites
 from etl.cli.shared import (
+    Command,
     err,
     shown,
     shown_lines,
@@ -117,7 +118,7 @@ app.command()(suites.columns)
 app.command()(suites.docs)
 app.command()(serving.env)
 app.command()(datasets.land)
-app.command()(run.run)
+app.command(cls=Command)(run.run)
 app.command()(status.status)
 app.command()(maintenance.audit)
 app.command()(serving.files)

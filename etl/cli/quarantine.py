@@ -29,7 +29,7 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
-from etl.common.wording import first_few
+from etl.common.wording import first_few, pluralize
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
@@ -133,7 +133,10 @@ def list_rows(
         print_json({"reasons": [asdict(one) for one in reasons], "rows": [one.json() for one in held]})
         return
     for one in reasons:
-        out.print(f"{one.rows:>9,}  {one.reason}  ({one.deliveries:,} deliveries)", markup=False)
+        out.print(
+            f"{one.rows:>9,}  {one.reason}  ({pluralize(one.deliveries, 'delivery', 'deliveries')})",
+            markup=False,
+        )
     table = Table("id", "delivery", "batch", "reasons", "from", "row or raw record")
     for row in held:
         source = (row.source_path or "").rpartition("/")[2]
@@ -212,7 +215,7 @@ def export(
             file.write(lines)
     except OSError as error:
         raise SetupError(f"{output} can't be written: {error.strerror}", remedy="name a new file") from error
-    out.print(f"{len(held):,} rows in {output}", markup=False)
+    out.print(f"{pluralize(len(held), 'row')} in {output}", markup=False)
     out.print(
         f"next: correct the values in `row`, then `sluice quarantine release {name} --corrections {output}"
         ' --why "…"`',
@@ -253,7 +256,8 @@ def release(
         to = err if as_json else out  # also where the JSON is to come at the end: a signal may come before it
         held_again = f", {one.quarantined:,} held again" if one.quarantined else ""
         to.print(
-            f"{name}: delivery {one.delivery_id}: {one.delivered:,} rows released{held_again}", markup=False
+            f"{name}: delivery {one.delivery_id}: {pluralize(one.delivered, 'row')} released{held_again}",
+            markup=False,
         )
         for why_held, count in one.reasons.items():
             to.print(f"  {count:>9,}  {why_held}", markup=False)
@@ -282,7 +286,8 @@ def discard(
     numbers = [one.quarantine_id for one in held]
     count = discard_rows(workspace.services.postgres, name, numbers, who=who(), why=why)
     out.print(
-        f"{name}: {count:,} rows discarded; sluice.quarantine keeps them, with who and why", markup=False
+        f"{name}: {pluralize(count, 'row')} discarded; sluice.quarantine keeps them, with who and why",
+        markup=False,
     )
 
 

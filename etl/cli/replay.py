@@ -9,6 +9,7 @@ import typer
 
 from etl.cli.shared import AsJson, PipelineName, load, open_workspace, print_json, who
 from etl.common.errors import SetupError
+from etl.common.wording import pluralize
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -126,7 +127,7 @@ def _say(done: Replayed, *, as_json: bool) -> None:
         one, name = done.receipt, done.plan.pipeline
         typer.echo(
             f"{name}: delivery {one.delivery_id} replaced {format_ranges(done.replaced) or 'none'}:"
-            f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
+            f" {pluralize(one.delivered, 'row')} delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )
         if one.columns:

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperCommand
 
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
@@ -23,6 +24,20 @@ from etl.common.wording import visible
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
     from etl.runs.workspace import Workspace
+
+
+class Command(TyperCommand):
+    """A command that suggests none of its hidden options where a name is misspelled."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            if near := getattr(error, "possibilities", None):
+                params = self.get_params(ctx)
+                hidden = {name for one in params if getattr(one, "hidden", False) for name in one.opts}
+                error.possibilities = [name for name in near if name not in hidden]  # type: ignore[attr-defined]
+            raise
 
 
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]

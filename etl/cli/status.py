@@ -50,7 +50,7 @@ def state(
         out.print(
             shown(
                 f"{name}: operator {store.operator} ({store.name}), store {store.store}, after batch {store.batch}:"
-                f" {store.keys:,} keys"
+                f" {pluralize(store.keys, 'key')}"
             )
         )
         columns = [column for column in (store.rows[0] if store.rows else {}) if column != "partition_id"]
@@ -138,7 +138,7 @@ def _runs(state: State) -> Iterator[str]:
 
 def _at_work(one: Running) -> str:
     batches = pluralize(one.batches, "batch", "batches")
-    done = f"; {batches} of {one.records:,} records so far"
+    done = f"; {batches} of {pluralize(one.records, 'record')} so far"
     if one.batch is None or one.batch_since is None:
         return done
     return f"; batch {one.batch} for {(one.now - one.batch_since).total_seconds():.0f} s{done}"

@@ -24,6 +24,7 @@ from etl.cli.shared import (
     who,
 )
 from etl.common.errors import ContractBroken, SetupError
+from etl.common.wording import pluralize
 from etl.pipeline.intervals import moment
 
 if TYPE_CHECKING:
@@ -58,18 +59,20 @@ def _show(out: Console, report: Mapping[str, Any]) -> None:
     held, labels = report["held_out"], report["held_out"]["labels"]
     table = Table("", "", box=SIMPLE, show_header=False)
     lines = {
-        "learned from": f"{report['rows_fitted']:,} of {report['rows_there']:,} rows of {report['trained_on']}",
-        "lacking a value": f"{report['rows_without']:,} of {report['rows_drawn']:,} rows drawn",
+        "learned from": f"{report['rows_fitted']:,} of {pluralize(report['rows_there'], 'row')} of {report['trained_on']}",
+        "lacking a value": f"{report['rows_without']:,} of {pluralize(report['rows_drawn'], 'row')} drawn",
         **{
             feature: f"{one['least']:g} to {one['greatest']:g}, median {one['median']:g}"
             for feature, one in report["features"].items()
         },
         "threshold": f"{report['threshold']:.4f}",
-        "held out": f"{held['rows']:,} rows, {held['flagged']:,} of them above the threshold",
+        "held out": f"{pluralize(held['rows'], 'row')}, {held['flagged']:,} of them above the threshold",
         "their scores": ", ".join(f"{name} {score:.4f}" for name, score in held["scores"].items()),
     }
     if labels:
-        lines["known anomalies"] = f"{labels['anomalies']:,} of {labels['rows']:,} rows with a label"
+        lines["known anomalies"] = (
+            f"{labels['anomalies']:,} of {pluralize(labels['rows'], 'row')} with a label"
+        )
         lines["precision"] = _share(labels["precision"], labels["both"], labels["flagged"], "flagged")
         lines["recall"] = _share(labels["recall"], labels["both"], labels["anomalies"], "anomalies")
     for title, text in lines.items():
@@ -111,7 +114,9 @@ def show(tried: Tried, *, plan: bool) -> None:
     """Print for people what `sluice try` found, with Spark's plan if `plan` is set."""
     out = Console(soft_wrap=True)
     files, held = len(tried.files), tried.held + tried.malformed
-    out.print(f"{tried.pipeline}: {files:,} files; {tried.delivered:,} rows delivered, {held:,} held")
+    out.print(
+        f"{tried.pipeline}: {pluralize(files, 'file')}; {pluralize(tried.delivered, 'row')} delivered, {held:,} held"
+    )
     named = list(tried.columns.items())
     _table(out, "delivered", ["column", "type"], _upright(named, tried.rows))
     bad = [("; ".join(reasons), *row) for reasons, row in tried.held_rows]
@@ -200,7 +205,10 @@ def suggest(
         return
     write(draft, output, force=force)
     rules = len(draft.suite["expectations"])
-    typer.echo(f"{rules} expectations from {draft.rows:,} rows of {draft.batches:,} batches in {output}")
+    typer.echo(
+        f"{pluralize(rules, 'expectation')} from {pluralize(draft.rows, 'row')} of"
+        f" {pluralize(draft.batches, 'batch', 'batches')} in {output}"
+    )
     typer.echo(f"next: `sluice whatif {name} --suite {output}`")
 
 
@@ -245,14 +253,14 @@ def columns(
         )
     for span in histories:
         heading = f"{span.start:%Y-%m-%d %H:%M}" if span.start else name
-        typer.echo(f"{heading}   {span.batches:,} batches")
+        typer.echo(f"{heading}   {pluralize(span.batches, 'batch', 'batches')}")
         for one in span.columns:
             typer.echo(f"  {one.column:<24} {_said(one)}")
 
 
 def _said(one: ColumnMetrics) -> str:
     """Write a column's figures in one line."""
-    said = [f"{one.rows:,} rows", f"{one.null_share or 0:.2%} null"]
+    said = [pluralize(one.rows, "row"), f"{one.null_share or 0:.2%} null"]
     if (distinct := one.distinct_estimate()) is not None:
         said.append(f"about {distinct:,.0f} distinct")
     if one.mean is not None:
@@ -280,4 +288,4 @@ def docs(
     workspace = open_workspace()
     folder = output or Path(workspace.settings.home) / "docs" / name
     pages = build_docs(workspace, load(name, workspace.settings), folder, last=last)
-    typer.echo(f"{len(pages):,} batches in {folder / 'index.html'}")
+    typer.echo(f"{pluralize(len(pages), 'batch', 'batches')} in {folder / 'index.html'}")

@@ -252,7 +252,7 @@ def _columns(expectation: Any) -> tuple[str, ...]:
 def _reasons_in_conflict(rules: list[DeclaredRule]) -> list[str]:
     counted = Counter(rule.reason for rule in rules)
     doubled = [
-        f"{times} expectations have the reason {reason!r}: give each its own meta.name"
+        f"{pluralize(times, 'expectation')} have the reason {reason!r}: give each its own meta.name"
         for reason, times in counted.items()
         if times > 1
     ]

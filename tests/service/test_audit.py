@@ -466,14 +466,14 @@ def test_what_changed_in_an_upserted_table_is_found(upserted: Delivering) -> Non
     whats = found(seen(upserted), "latest")
     first, second, third = deliveries(upserted)
     assert "not the latest" in whats[first]
-    assert "no row of 1 keys" in whats[second]
+    assert "no row of 1 key" in whats[second]
     assert "keys are not in the lake" in whats[third]
 
 
 def test_a_key_that_is_twice_in_an_upserted_table_is_found(upserted: Delivering) -> None:
     upserted.execute("DROP INDEX warehouse.events_sluice_key")
     upserted.execute("INSERT INTO {t} SELECT * FROM {t} WHERE key = 1")
-    assert "1 rows too many" in found(seen(upserted), "latest")[deliveries(upserted)[0]]
+    assert "1 row too many" in found(seen(upserted), "latest")[deliveries(upserted)[0]]
 
 
 def test_a_replaced_table_is_its_last_delivery(

@@ -18,6 +18,7 @@ from psycopg2.extras import Json
 from rich.console import Console
 
 from etl.cli import status
+from etl.cli.progress import summary_lines
 from etl.common.database import transaction
 from etl.common.errors import ServiceAway
 from etl.common.outcome import LONGEST, RunOutcome
@@ -27,6 +28,7 @@ from etl.operations.control.status import State, states
 from etl.operations.maintenance.sweep import sweep
 from etl.pipeline import Append
 from etl.runs.heartbeat import leased
+from etl.runs.summary import Summary
 from etl.services import Services
 from etl.sinks.lake.table import Lake
 from tests.support.delivering import DECLARATION, Delivering
@@ -109,6 +111,24 @@ def test_what_is_held_now_is_told_beside_what_ever_was(events: Delivering) -> No
     headings, cells = (re.split(r" {2,}", line.strip()) for line in said(events, None).splitlines()[:3:2])
     assert headings[:5] == ["pipeline", "deliveries", "rows", "held now", "ever held"]
     assert cells[:5] == ["events", "2", "33", "2", "7"]
+
+
+def test_a_run_says_what_comes_next_only_where_something_landed(events: Delivering) -> None:
+    def last(**did: int) -> list[str]:
+        summary = Summary(pipeline="events", stream="s", run="r", **did)
+        return list(summary_lines(events.place, events.pipeline, summary))
+
+    assert last() == ["events: nothing new had landed; nothing was changed"]
+    landed = "\n".join(last(batches=1))
+    assert all(part in landed for part in ("Parquet   s3://", "next      eval", "psql -c", "audit events"))
+    assert "quarantine list" not in landed
+    events.deliver(ROWS, bad=[3])
+    assert last()[1:] == [
+        "rows in quarantine now, of every run, by reason (a row may have several):",
+        "          1  rule",
+        "`sluice quarantine list events` shows them; release and discard end their hold",
+    ]
+    assert "quarantine list events      shows held rows" in "\n".join(last(batches=1))
 
 
 def test_a_run_is_told_with_its_host_its_process_and_the_batch_at_work(events: Delivering) -> None:
@@ -247,5 +267,5 @@ def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering
     assert kept() == [(0,), (1,)]
     report = sweep(events.place, events.pipeline)
     assert report.progress == 1
-    assert "  removed how 1 batches of earlier streams ran" in report.lines()
+    assert "  removed how 1 batch of earlier streams ran" in report.lines()
     assert kept() == [(1,)]

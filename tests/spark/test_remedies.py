@@ -422,7 +422,7 @@ def test_a_landing_that_was_moved_with_its_files(home: Home) -> None:
     settings = home.place.settings.model_copy(update={"landing": str(there)})
     moved = replace(home, place=Workspace(settings=settings, services=home.place.services))
     with pytest.raises(
-        CheckpointDamaged, match=r"The landing is now .*elsewhere, and 1 files were delivered from"
+        CheckpointDamaged, match=r"The landing is now .*elsewhere, and 1 file was delivered from"
     ):
         moved.run()
     moved.recover()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common.errors import NeedsPerson, SetupError
+from etl.common.wording import pluralize
 from etl.operations.models.sample import Sample, drawn
 from etl.operations.serving.read import CommittedState, moment
 from etl.pipeline import Model, Pipeline, load_pipeline
@@ -80,7 +81,8 @@ def _train(workspace: Workspace, pipeline: Pipeline, name: str, who: str) -> Tra
     rows = _split(sample, model)
     if len(rows.fitted) < FEWEST:
         raise SetupError(
-            f"Pipeline {on.name} has delivered {sample.there:,} rows, {len(rows.fitted):,} of which model {name!r} of"
+            f"Pipeline {on.name} has delivered {pluralize(sample.there, 'row')}, {len(rows.fitted):,} of which"
+            f" model {name!r} of"
             f" pipeline {pipeline.name} would learn from; {FEWEST} are needed",
             remedy=f"land more and `sluice run {on.name}`, then run the same command again",
         )
@@ -208,7 +210,8 @@ def _judged(fitted: IsolationForest, content: bytes, rows: _Rows) -> dict[str, A
     difference = np.abs(scores + fitted.score_samples(rows.held_out)).max(initial=0)
     if not difference < SAME:
         raise NeedsPerson(
-            f"The model that was written scores {len(scores):,} rows up to {difference:g} apart from scikit-learn's own",
+            f"The model that was written scores {pluralize(len(scores), 'row')} up to {difference:g} apart from"
+            " scikit-learn's own",
             remedy="nothing was changed; go back to the locked scikit-learn and onnxruntime, and report it",
         )
     above = scores > -fitted.offset_

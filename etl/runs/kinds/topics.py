@@ -166,7 +166,8 @@ def _refuse_gone(source: KafkaSource, now: Mapping[str, Topic], batches: Iterabl
     ]
     if lacking:
         raise InputsChanged(
-            f"The state of {name} can't be rebuilt: it was computed from {len(read):,} ranges of offsets, and some of that"
+            f"The state of {name} can't be rebuilt: it was computed from {pluralize(len(read), 'range')} of"
+            " offsets, and some of that"
             f" is gone: {first_few(lacking)}",
             remedy="if the checkpoint was lost, restore it from a backup; if the transform or the declared topics"
             " changed, restore the old ones; or declare a new pipeline, which reads its topics from their first"

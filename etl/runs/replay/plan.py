@@ -191,7 +191,8 @@ class ReplayPlan:
         if self.history:
             size = sum(one.size for one in self.history)
             yield (
-                f"{self.pipeline}: {self.chosen}: {pluralize(len(self.history), 'file')}, {size:,} bytes, that the"
+                f"{self.pipeline}: {self.chosen}: {pluralize(len(self.history), 'file')},"
+                f" {pluralize(size, 'byte')}, that the"
                 " stream leaves out and no delivery has yet, to be loaded"
             )
         if self.undated:
@@ -230,7 +231,8 @@ class ReplayPlan:
             yield from (f"    {uri}: {why}" for uri, why in list(self.foretold.items())[:SHOWN])
         for one in self.releases[:SHOWN]:
             yield (
-                f"  release    delivery {one.delivery_id}: {one.delivered:,} rows that delivery {one.released_from}"
+                f"  release    delivery {one.delivery_id}: {pluralize(one.delivered, 'row')} that delivery"
+                f" {one.released_from}"
                 " had held"
             )
 
@@ -244,7 +246,7 @@ class ReplayPlan:
             records, still_there = (
                 sum(one.end - one.start for one in some) for some in (self.ranges, self.there)
             )
-            read = f"{pluralize(len(self.ranges), 'range')} of {records:,} offsets"
+            read = f"{pluralize(len(self.ranges), 'range')} of {pluralize(records, 'offset')}"
             return (
                 f"{read}, all of them in Kafka"
                 if still_there == records
@@ -252,9 +254,7 @@ class ReplayPlan:
             )
         files = pluralize(len(self.inputs), "input file")
         size = sum(one.size for one in self.inputs)
-        return (
-            f"{files}, {size:,} bytes; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
-        )
+        return f"{files}, {pluralize(size, 'byte')}; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
 
 
 def plan(

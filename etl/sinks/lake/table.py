@@ -37,6 +37,7 @@ from pyiceberg.typedef import Record
 
 from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, ServiceAway, TableRefused
+from etl.common.wording import pluralize
 from etl.ledger import pointers
 from etl.ledger.pointers import CATALOG
 from etl.pipeline import Partition
@@ -322,7 +323,8 @@ class LakeTable:
         removed = snapshot.take_out(uris, likely=of)
         if uris is not None and removed != len(uris) and not as_found:
             raise NeedsPerson(
-                f"{len(uris) - removed} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
+                f"{len(uris) - removed} of the {pluralize(len(uris), 'object')} to be replaced are no longer in"
+                " Iceberg table"
                 f" {self.namespace}.{self.name}: another replay committed first, or the table is not as the ledger says."
                 " Nothing was changed",
                 remedy="run the same command again; if the error comes again, `sluice audit` shows where"
