@@ -48,4 +48,4 @@ def land(
         landed = land_flights(settings, parse_days(days))
         what = f"{pluralize(landed.flights, 'flight')} in {pluralize(landed.files, 'file')}, {landed.bytes / 1e6:.0f} MB,"
     done = f"{landed.written:,} written" if landed.written else "nothing was new"
-    out.print(f"{what} below {settings.landing}: {done}", markup=False)
+    out.print(f"{what} below {settings.landing}: {done}")

@@ -65,7 +65,7 @@ def recover(
     pipeline = load(name, workspace.settings)
     done = recover_pipeline(workspace, pipeline, on_progress=on_progress, accepted=accepted)
     for line in recovered_lines(pipeline, done):
-        out.print(line, markup=False)
+        out.print(line)
 
 
 def recovered_lines(pipeline: Pipeline, done: Recovered) -> Iterator[str]:
@@ -103,4 +103,4 @@ def sweep(
     workspace = open_workspace()
     report = sweep_pipeline(workspace, load(name, workspace.settings), dry_run=dry_run)
     for line in report.lines():
-        out.print(line, markup=False)
+        out.print(line)

@@ -14,8 +14,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.text import Text
 
+from etl.cli.shared import shown
 from etl.common import steps
 from etl.common.database import migrate, transaction
 from etl.common.steps import Step
@@ -62,7 +62,7 @@ def watching(
 ) -> Iterator[Callable[[Receipt], None]]:
     """Yield a function to be told of every batch, which shows it on the terminal or as a line of a log."""
     if not console.is_terminal:
-        yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
+        yield lambda receipt: console.print(line(pipeline.name, receipt))
         return
     watch = _Watch(pipeline, files_left(workspace, pipeline) if control.every is None else 0, control)
     with Live(watch, console=console, transient=True):
@@ -93,9 +93,9 @@ class _Watch:
         self._held: Counter[str] = Counter()
 
     def __rich__(self) -> Group:
-        held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
-        stopping = [Text(f"  {self._control.stopping}")] if self._control.stop_requested_by else []
-        return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held, *stopping)
+        held = (shown(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
+        stopping = [shown(f"  {self._control.stopping}")] if self._control.stop_requested_by else []
+        return Group(self._bar, shown(f"  {self._now}{self._figures}"), *held, *stopping)
 
     @property
     def _now(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import AsJson, PipelineName, load, open_workspace, print_json, who
+from etl.cli.shared import AsJson, PipelineName, err, load, open_workspace, out, print_json, who
 from etl.common.errors import SetupError
 from etl.common.wording import pluralize
 
@@ -86,7 +86,7 @@ def replay(
     pipeline = load(name, workspace.settings)
     planned = plan(workspace, pipeline, selection)
     for line in planned.lines():
-        typer.echo(line, err=not plan_only or as_json)
+        (out if plan_only and not as_json else err).print(line)
     if plan_only:
         _tell_columns(workspace, pipeline, planned, as_json=as_json)
         return
@@ -115,7 +115,7 @@ def _tell_columns(workspace: Workspace, pipeline: Pipeline, planned: ReplayPlan,
         print_json(planned.json())
         return
     for line in planned.column_lines():
-        typer.echo(line)
+        out.print(line)
 
 
 def _say(done: Replayed, *, as_json: bool) -> None:
@@ -125,14 +125,14 @@ def _say(done: Replayed, *, as_json: bool) -> None:
         from etl.common.number_ranges import format_ranges
 
         one, name = done.receipt, done.plan.pipeline
-        typer.echo(
+        out.print(
             f"{name}: delivery {one.delivery_id} replaced {format_ranges(done.replaced) or 'none'}:"
             f" {pluralize(one.delivered, 'row')} delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )
         if one.columns:
-            typer.echo(f"its tables have changed: {'; '.join(one.columns)}")
-        typer.echo(
+            out.print(f"its tables have changed: {'; '.join(one.columns)}")
+        out.print(
             f"next: `sluice audit {name}` recounts both sinks; the view sluice.replaced lists what was replaced"
         )
 

@@ -20,6 +20,7 @@ from etl.cli.shared import (
     open_workspace,
     out,
     print_json,
+    print_result,
     shown,
     who,
 )
@@ -45,7 +46,6 @@ def state(
     if as_json:
         print_json([one.json() for one in stores])
         return
-    out = Console(soft_wrap=True)
     for store in stores:
         out.print(
             shown(
@@ -173,7 +173,19 @@ def _times(batches: Sequence[BatchProgress]) -> Table:
 
     The rest is Spark's planning and its marks.
     """
-    headings = ("batch", "delivery", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest")
+    headings = (
+        "batch",
+        "delivery",
+        "began",
+        "rows read",
+        "rows/s",
+        "took",
+        "stage",
+        "judge",
+        "draft",
+        "commit",
+        "rest",
+    )
     table = _table(*headings, close=True)
     for one in batches:
         ours = [one.phase(phase) if phase in one.phases_ms else None for phase in PHASES]
@@ -234,7 +246,7 @@ def status(
     else:
         show(out, pipelines)
         if airflow := where(workspace.settings):
-            out.print(airflow, markup=False)
+            out.print(airflow)
     if name is None:
         load_pipelines(
             workspace.settings.pipelines
@@ -271,7 +283,7 @@ def decide(
         who=who(),
         why=why,
     )
-    out.print(decided, markup=False)
+    out.print(decided)
 
 
 def doctor(
@@ -283,10 +295,10 @@ def doctor(
     from etl.operations.control.doctor import examine, rights_script
 
     if rights:
-        typer.echo(rights_script(load_settings()))
+        print_result(rights_script(load_settings()))
         return
     findings = examine()
     for finding in findings:
-        out.print(finding.line(), markup=False)
+        out.print(finding.line())
     if not all(finding.good for finding in findings):
         raise typer.Exit(2)
