@@ -53,7 +53,12 @@ def config_file() -> Path | None:
             return _expanded(Path(named)).absolute()
         except ValueError as error:
             raise SetupError(f"{CONFIG_VARIABLE}: {error}", remedy="write the whole path") from error
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise SetupError(
+            "The working directory is no longer there: somebody has removed it", remedy="`cd` to another one"
+        ) from error
     return next(
         (folder / CONFIG_NAME for folder in (here, *here.parents) if (folder / CONFIG_NAME).is_file()), None
     )
