@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from etl.cli.shared import AsJson, PipelineName, load, open_workspace, out, print_json, shown_lines, who
+
+if TYPE_CHECKING:
+    from etl.pipeline import Pipeline
+    from etl.runs.recovery.recover import Recovered
 
 
 def audit(name: PipelineName, as_json: AsJson = False) -> None:
@@ -40,7 +45,6 @@ def recover(
     """
     from etl.common.errors import SetupError
     from etl.common.wording import pluralize
-    from etl.pipeline.replayability import run_command
     from etl.runs.recovery.base import AcceptedGaps
     from etl.runs.recovery.recover import recover as recover_pipeline
 
@@ -60,22 +64,31 @@ def recover(
     accepted = AcceptedGaps(who=who(), why=why) if why else None
     pipeline = load(name, workspace.settings)
     done = recover_pipeline(workspace, pipeline, on_progress=on_progress, accepted=accepted)
+    for line in recovered_lines(pipeline, done):
+        out.print(line)
+
+
+def recovered_lines(pipeline: Pipeline, done: Recovered) -> Iterator[str]:
+    """Yield lines that say what a recovery did, and what had been wrong."""
+    from etl.common.wording import pluralize
+    from etl.pipeline.replayability import run_command
+
     if done.problem is None:
-        out.print(f"{name}: nothing to recover; checkpoint and ledger agree")
+        yield f"{done.pipeline}: nothing to recover; checkpoint and ledger agree"
         return
-    out.print(f"{name}: {done.problem}", markup=False)
+    yield f"{done.pipeline}: recovered, and ready to run"
+    yield f"  was: {done.problem}"
     for receipt in done.restored:
-        out.print(
+        yield (
             f"  put back from the lake: delivery {receipt.delivery_id}, batch {receipt.batch_id},"
-            f" {receipt.delivered:,} rows"
+            f" {pluralize(receipt.delivered, 'row')}"
         )
-    for line in done.to_redo:
-        out.print(f"  lost with PostgreSQL's last state: {line}", markup=False)
-    for line in done.gone:
-        out.print(f"  on record as gone: {line}", markup=False)
+    yield from (f"  lost with PostgreSQL's last state: {line}" for line in done.to_redo)
+    yield from (f"  on record as gone: {line}" for line in done.gone)
     if pipeline.replayable:
-        out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {done.counted}")
-    out.print(f"next: `{run_command(pipeline)}`")
+        known = f", whose checkpoint knows the {done.counted}" if done.seen else ""
+        yield f"  stream {done.stream}{known}"
+    yield f"next: `{run_command(pipeline)}`"
 
 
 def sweep(
@@ -90,4 +103,4 @@ def sweep(
     workspace = open_workspace()
     report = sweep_pipeline(workspace, load(name, workspace.settings), dry_run=dry_run)
     for line in report.lines():
-        out.print(line, markup=False)
+        out.print(line)

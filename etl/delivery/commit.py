@@ -37,6 +37,7 @@ from etl.ledger.offsets import insert_ranges
 from etl.ledger.stops import Decision
 from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS
+from etl.sinks.evolution import SchemaDifference, changes_of_both
 from etl.sinks.lake.marker import Newest, tell
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.lake.snapshots import DraftedDelivery
@@ -70,6 +71,9 @@ class Commit:
         return [report.task for report in self.staged.all]
 
 
+ColumnChanges = tuple[str, ...]  # a phrase for each column that was added to the tables, or widened
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommitBase:
     """What a commit follows: another one that comes between makes its draft old."""
@@ -86,6 +90,11 @@ class Drafts:
     data: Draft | None
     quarantine: Draft | None
     base: CommitBase
+
+    @property
+    def columns(self) -> SchemaDifference:
+        """Return what the draft of the table adds and widens."""
+        return self.data.columns if self.data else SchemaDifference()
 
     @property
     def published(self) -> Published:
@@ -125,10 +134,7 @@ def commit(
     )
     for number in range(DRAFTS):
         try:
-            if number < FREE_DRAFTS:
-                _commit_drafted(*_drafted(it))
-            else:
-                _commit_locked(it)
+            columns = _commit_drafted(*_drafted(it)) if number < FREE_DRAFTS else _commit_locked(it)
         except _BaseMoved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
@@ -136,7 +142,7 @@ def commit(
             if context.tells:
                 mine = Newest(delivery_id=task.delivery_id, run_id=context.lease.run_id)
                 tell(context.sinks.dsn, context.sinks.table, context.lease.pipeline, mine)
-            return _receipt(it)
+            return _receipt(it, columns)
     raise ServiceAway(
         f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while this run drafted its commit, the last times"
         f" while no run of {context.lease.pipeline} could commit: others write to it, too",
@@ -156,11 +162,11 @@ def _drafted(it: Commit) -> tuple[Commit, Drafts]:
     return it, drafts
 
 
-def _commit_drafted(it: Commit, drafts: Drafts) -> None:
-    _transact(it, partial(_write, it=it, drafts=drafts))
+def _commit_drafted(it: Commit, drafts: Drafts) -> ColumnChanges:
+    return _transact(it, partial(_write, it=it, drafts=drafts))
 
 
-def _commit_locked(it: Commit) -> None:
+def _commit_locked(it: Commit) -> ColumnChanges:
     """Draft and commit while all other runs of the pipeline wait: one that commits often would leave no time else.
 
     What a replay restores is staged before that, but for what still comes in between.
@@ -168,13 +174,13 @@ def _commit_locked(it: Commit) -> None:
     if it.restore:
         it.restore.stage_missing_changes()
 
-    def draft_and_write(cursor: Cursor) -> None:
+    def draft_and_write(cursor: Cursor) -> ColumnChanges:
         it.context.kind.lock(cursor, it.context.lease, it.entry)
         with idling(cursor):
             now, drafts = _drafted(it)
-        _write(cursor, now, drafts)
+        return _write(cursor, now, drafts)
 
-    _transact(it, draft_and_write)
+    return _transact(it, draft_and_write)
 
 
 def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRestore | None:
@@ -194,10 +200,12 @@ def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> Upser
     return restore
 
 
-def _transact(it: Commit, write: Callable[[Cursor], None]) -> None:
+def _transact(it: Commit, write: Callable[[Cursor], ColumnChanges]) -> ColumnChanges:
+    """Commit what is written, and return what it changed; nothing where the connection broke and it was committed."""
+    changes: ColumnChanges = ()
     try:
         with transaction(it.context.sinks.dsn) as cursor:
-            write(cursor)
+            changes = write(cursor)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
             f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: another session held a lock on"
@@ -222,12 +230,13 @@ def _transact(it: Commit, write: Callable[[Cursor], None]) -> None:
                 " the ledger shows that it was not committed",
                 remedy=it.context.retry,
             ) from error
+    return changes
 
 
-def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
+def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     """Write all that the one transaction of a commit holds, which takes effect as a whole or not at all.
 
-    Raises _BaseMoved where another commit came between.
+    Returns which columns of both tables it added and widened. Raises _BaseMoved where another commit came between.
     """
     entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
     kind.lock(cursor, it.context.lease, entry)
@@ -247,7 +256,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
-    with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)):
+    with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)) as columns:
         if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
             raise _BaseMoved
         kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
@@ -264,6 +273,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         raise kind.fenced(entry.pipeline, entry.delivery_id)
     drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
+    return changes_of_both(columns, drafts.columns)
 
 
 def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> None:
@@ -453,7 +463,7 @@ def _manifest(it: Commit) -> DeliveryManifest:
     )
 
 
-def _receipt(it: Commit) -> Receipt:
+def _receipt(it: Commit, columns: ColumnChanges) -> Receipt:
     entry = it.entry
     return Receipt(
         batch_id=entry.batch_id,
@@ -470,6 +480,7 @@ def _receipt(it: Commit) -> Receipt:
         missing=entry.missing,
         reasons=dict(it.staged.reasons),
         failed=tuple(r.reason for r in it.verdict.results if not r.success),
+        columns=columns,
         inputs=len(it.batch.inputs),
         files=len(it.staged.data_files),
     )

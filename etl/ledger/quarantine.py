@@ -180,7 +180,7 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
         count = cursor.rowcount
         if count != len(ids):
             raise NeedsPerson(
-                f"{len(ids) - count} of these {len(ids)} rows of {pipeline} are no longer held: another command"
+                f"{len(ids) - count} of these {pluralize(len(ids), 'row')} of {pipeline} are no longer held: another command"
                 " changed them first. Nothing was changed",
                 remedy=f"`sluice quarantine list {pipeline}`",
             )

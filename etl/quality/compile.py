@@ -85,7 +85,7 @@ def compile_suite(
             with quiet_analysis():
                 rules.append(_compiled(rule, planner))
         except Refused as wrong:
-            problems.append(f"expectation {rule.number} {rule.reason}: {wrong}")
+            problems.append(f"{rule.named}: {wrong}")
     if problems:
         raise SetupError(
             f"suite {declared.name!r} can't be used:\n" + "\n".join(f"  - {problem}" for problem in problems),

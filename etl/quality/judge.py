@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import VerdictUnknown
+from etl.common.wording import pluralize
 from etl.ledger.stops import SHARE_STOP
 from etl.quality.gx import runtime
 from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
@@ -56,9 +57,9 @@ def judge(
         records = max(records, counts.records) if counts.records else 0
     if records and quarantined / records > max_quarantine_share:
         most = Counter(counts.reasons).most_common(REASONS_TOLD)
-        why = ": " + ", ".join(f"{reason} ({count})" for reason, count in most) if most else ""
+        why = ": " + ", ".join(f"{reason} ({count:,})" for reason, count in most) if most else ""
         stops.append(
-            f"{quarantined} of {records} records would be quarantined ({quarantined / records:.2%}), "
+            f"{quarantined:,} of {pluralize(records, 'record')} would be quarantined ({quarantined / records:.2%}), "
             f"{SHARE_STOP} ({max_quarantine_share:.2%}){why}"
         )
     return Verdict(
@@ -73,8 +74,8 @@ def judge(
 
 def unknown(suite: str, rule: DeclaredRule, why: str) -> VerdictUnknown:
     return VerdictUnknown(
-        f"suite {suite!r}, expectation {rule.number} {rule.reason} could not be evaluated: {why}",
-        remedy=f"correct expectation {rule.number} of the suite (or the transform), then run again",
+        f"suite {suite!r}, {rule.named} could not be evaluated: {why}",
+        remedy=f"correct expectation {rule.number + 1} of the suite (or the transform), then run again",
     )
 
 
@@ -85,8 +86,8 @@ def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
         seen = seen or [0] * len(suite.flags)
     if len(seen) != len(suite.flags) or any(rows != counts.rows for rows in seen):
         raise VerdictUnknown(
-            f"suite {suite.name!r}: the batch has {counts.rows} rows and {len(suite.flags)} flag words, "
-            f"but the tasks counted {seen} rows in {len(seen)} words",
+            f"suite {suite.name!r}: the batch has {pluralize(counts.rows, 'row')} and {len(suite.flags)} flag words, "
+            f"but the tasks counted in {len(seen)} words: {seen}",
             remedy="run again; if the error comes again, report it: the tasks' messages and the batch do not agree",
         )
 
@@ -185,7 +186,7 @@ def _finite(content: Any) -> Any:
 def _stop(result: RuleResult) -> str:
     if result.element_count is None:
         return f"{result.reason} failed: {_observed(result.result.get('result') or {})}"
-    return f"{result.reason} failed: {result.unexpected_count} of {result.element_count} rows break it"
+    return f"{result.reason} failed: {result.unexpected_count:,} of {pluralize(result.element_count, 'row')} break it"
 
 
 def _observed(figures: Mapping[str, Any]) -> str:
@@ -206,7 +207,7 @@ def _values(figures: Mapping[str, Any], kind: str) -> str:
     Of too many GX keeps any: then none is named, for a decision compares this text.
     """
     count, sample = figures[f"{kind}_count"], figures.get(f"partial_{kind}_list") or []
-    said = f"{count} {kind} value{'' if count == 1 else 's'}"
+    said = pluralize(count, f"{kind} value")
     if not sample or len(sample) < count:
         return said
     named = sorted(repr(value)[:LONGEST_NAMED] for value in sample)[:MOST_NAMED]

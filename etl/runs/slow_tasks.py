@@ -201,7 +201,7 @@ def _done(stage: Stage) -> str:
     if stage.tasks == 1:
         return "the stage has no other"
     are = "is" if stage.done == 1 else "are"
-    done = f"{stage.done:,} of the stage's {stage.tasks:,} tasks {are} done"
+    done = f"{stage.done:,} of the stage's {pluralize(stage.tasks, 'task')} {are} done"
     if not stage.done or (took := stage.took()) is None:
         return done
     half, longest = map(lasting, took)

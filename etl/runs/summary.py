@@ -35,6 +35,9 @@ class Summary:
     missing: Counter[str] = field(default_factory=Counter)  # records by column that their file does not have
     reasons: Counter[str] = field(default_factory=Counter)  # held rows by reason
     failed: Counter[str] = field(default_factory=Counter)  # batches by expectation that failed
+    columns: list[str] = field(
+        default_factory=list
+    )  # a phrase for each that was added to the tables, or widened
     seconds: float = 0.0
     outcome: str = "done"
     unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
@@ -61,6 +64,7 @@ class Summary:
         self.missing.update(receipt.missing)
         self.reasons.update(receipt.reasons)
         self.failed.update(receipt.failed)
+        self.columns.extend(receipt.columns)
 
     def json(self) -> dict[str, Any]:
         return {**vars(self), **{name: dict(getattr(self, name)) for name in COUNTERS}}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.paths import REQUESTS, landing_path, s3_client, to_path, to_uri
+from etl.common.wording import pluralize
 from etl.ledger.inputs import Input
 from etl.sources.listing import refuse_no_file
 
@@ -144,7 +145,7 @@ def changed(before: Iterable[Input], after: Iterable[Input]) -> list[str]:
         if seen is None:
             changes.append(f"{was.path} is gone")
         elif seen.size != was.size:
-            changes.append(f"{was.path} has {seen.size} bytes and had {was.size}")
+            changes.append(f"{was.path} has {pluralize(seen.size, 'byte')} and had {was.size}")
         elif was.etag is not None and seen.etag is not None:
             if seen.etag != was.etag:
                 changes.append(f"{was.path} has other content (etag {seen.etag}, was {was.etag})")

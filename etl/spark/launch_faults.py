@@ -26,6 +26,8 @@ _ENTRIES = (
     "org.apache.spark.sql.internal.SQLConf$",
     "org.apache.spark.sql.internal.StaticSQLConf$",
 )
+# Of another scheme, a cluster manager of somebody's own may be named.
+_MASTER = re.compile(r"local(?:\[(?:\d+|\*)(?:, *\d+)?\])?|local-cluster\[.+\]|yarn|[\w.+-]+://.+")
 _CORE = "jars/spark-core_*.jar"
 _UNREACHED = re.compile(
     r"unresponsive|stopped SparkContext|was shut down|Connection|UnknownHost|initialization"
@@ -55,6 +57,19 @@ def environment_faults() -> Iterator[SetupError]:
             f"PYSPARK_GATEWAY_PORT={_shown(port)} names a JVM of somebody else's, and Sluice launches its own",
             remedy="`unset PYSPARK_GATEWAY_PORT PYSPARK_GATEWAY_SECRET`, and run again",
         )
+
+
+def require_master(master: str) -> None:
+    """Raise SetupError for what by its form is no master of Spark; nobody is asked."""
+    if not _MASTER.fullmatch(master):
+        raise _no_master(master, "it names none of these")
+
+
+def _no_master(master: str, said: str) -> SetupError:
+    return SetupError(
+        f"SLUICE_SPARK_MASTER={_shown(master)} is no master of Spark: {said}",
+        remedy="local[*] runs on this machine; others are spark://host:7077, yarn and k8s://https://host:6443",
+    )
 
 
 def environment_in_use() -> dict[str, str]:
@@ -126,10 +141,7 @@ def _fault(error: Exception, conf: Mapping[str, str], given: Mapping[str, str]) 
         said = next(filter(_TELLS.search, jvm_log.last_lines()), said)  # of the JVM that never came up
     said = visible(without_secrets(said.strip()))
     if re.search(r"[Mm]aster (?:URL|must)", said):
-        return SetupError(
-            f"SLUICE_SPARK_MASTER={_shown(master)} is no master of Spark: {said}",
-            remedy="local[*] runs on this machine; others are spark://host:7077, yarn and k8s://https://host:6443",
-        )
+        return _no_master(master, said)
     if not master.startswith("local") and _UNREACHED.search(said):
         return ServiceAway(
             f"The master {_shown(master)} did not take Spark's driver: {said}",

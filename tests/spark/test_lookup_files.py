@@ -21,7 +21,7 @@ def test_a_doubled_key_in_a_lookup_stops_the_run(spark: SparkSession, tmp_path: 
     lookup = Lookup("reference/p.csv", schema="id int, name string", key=("id",))
     declared = pipeline(Files("in/*.jsonl"), schema="id int", p=lookup)
     write(tmp_path / "reference/p.csv", "id,name\n1,a\n2,b\n1,c\n,d\n,e\n")
-    with pytest.raises(NeedsPerson, match=r"1 keys .id. more than once: 1"):
+    with pytest.raises(NeedsPerson, match=r"1 key .id. more than once: 1"):
         open_source(spark, declared, settings(tmp_path))
     write(tmp_path / "reference/p.csv", "id,name\n1,a\nx,b\n")
     with pytest.raises(SetupError, match="malformed records, such as 'x,b'"):

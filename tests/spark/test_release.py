@@ -308,7 +308,7 @@ def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: H
     let_out(home, RowSelection(ids=(number,)), {number: {"amount": 1}})
     said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
     assert [one.released_from for one in said.releases] == [1]
-    with pytest.raises(NeedsPerson, match="1 rows that these batches had held were released since"):
+    with pytest.raises(NeedsPerson, match="1 row that these batches had held was released since"):
         replay(home.place, home.pipeline(), said, who="t", spark=home.spark)
     done = replay(home.place, home.pipeline(), said, who="t", releases="drop", spark=home.spark).receipt
     assert done is not None

@@ -220,7 +220,9 @@ def test_a_rule_that_fails_over_what_state_puts_out_is_named_and_the_batch_count
     home.judge(failing, name=NAME)
     declare(home, suite=NAME)
     land_all(home, files)
-    with pytest.raises(VerdictUnknown, match=r"expectation 0 tried could not be evaluated: .DIVIDE_BY_ZERO"):
+    with pytest.raises(
+        VerdictUnknown, match=r"expectation 1 .tried. could not be evaluated: .DIVIDE_BY_ZERO"
+    ):
         home.run(NAME)
     home.judge(
         rule("column_values_to_not_be_null", "action is given", "critical", column="action"), name=NAME

@@ -44,7 +44,7 @@ def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
         lost(9, "replay", supersedes=(7, 8)),
     ]
     advice = [how_to_redo(one, {one.delivery_id: one for one in all_lost}, {"new"}) for one in all_lost]
-    assert "`sluice replay orders --deliveries 3..4,6`; 1 files of history" in advice[0]
+    assert "`sluice replay orders --deliveries 3..4,6`; 1 file of history" in advice[0]
     assert "such as old:" in advice[0]
     assert "`sluice quarantine list orders --delivery 3`, " in advice[1]
     assert advice[2].endswith("is in force again: `sluice replay orders --deliveries 3..4,6`")

@@ -28,6 +28,7 @@ from etl.airflow.run_form import FIELDS
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
 from etl.common.number_ranges import format_ranges, parse_ranges
+from etl.common.wording import pluralize
 from etl.ledger.quarantine import RowSelection as Rows
 from etl.ledger.quarantine import held_rows, require_held
 from etl.pipeline.dag_names import replays_of
@@ -297,5 +298,5 @@ def _interval(pipeline: Pipeline, task_try: TaskTry) -> tuple[dt.datetime, dt.da
 
 
 def _why(task_try: TaskTry) -> str:
-    cleared = f", cleared {task_try.clear_number} times" if task_try.clear_number else ""
+    cleared = f", cleared {pluralize(task_try.clear_number, 'time')}" if task_try.clear_number else ""
     return f"{task_try.run_type} run {task_try.dag_run_id} of {task_try.dag_id}{cleared}"

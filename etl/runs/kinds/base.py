@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from etl.common.database import Cursor, transaction
 from etl.common.errors import FilesUnread, SluiceError
+from etl.common.wording import pluralize
 from etl.ledger import leases, streams
 from etl.ledger.diagnosis import NEED_ANOTHER_CHECKPOINT
 from etl.ledger.leases import Lease
@@ -101,10 +102,9 @@ class PipelineStream(ABC, Generic[Kind]):
         """Return what a person does so that the rows of a delivery that only the lake has can be had again."""
         return "bring the objects that are gone back from another version of the bucket"
 
-    @property
-    def counted(self) -> str:
-        """Return what the number of a recovery's `seen` inputs is of."""
-        return "inputs"
+    def counted(self, seen: int) -> str:
+        """Say what the new checkpoint of a recovery knows, which is `seen` inputs."""
+        return pluralize(seen, "input")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,13 +143,15 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             return None
         if {counted[path] for path in undelivered} <= {*live.values()}:
             return CheckpointDamaged(
-                f"The landing is now {self.landing}, and {len(undelivered)} files were delivered from another place:"
+                f"The landing is now {self.landing}, and"
+                f" {pluralize(len(undelivered), 'file was', 'files were')} delivered from another place:"
                 f" {first_few(undelivered)}",
                 remedy="restore the old SLUICE_LANDING; or, if the files were moved to the new one,"
                 f" `sluice recover {known.pipeline}`",
             )
         return CheckpointDamaged(
-            f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(undelivered)} files as read that no delivery has:"
+            f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {pluralize(len(undelivered), 'file')} as"
+            " read that no delivery has:"
             f" {first_few(undelivered)}",
             remedy=f"`sluice recover {known.pipeline}`",
         )
@@ -158,9 +160,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     def way_back(self) -> str:
         return "land these input files again"
 
-    @property
-    def counted(self) -> str:
-        return "delivered files"
+    def counted(self, seen: int) -> str:
+        return pluralize(seen, "delivered file")
 
     @contextmanager
     def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:
@@ -232,7 +233,8 @@ def _refuse_changed(pipeline: Pipeline, landing: str, batches: Iterable[Recorded
     changes += [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
     if changes:
         raise InputsChanged(
-            f"The state of {pipeline.name} can't be rebuilt: of the {len(recorded):,} files that it was computed from,"
+            f"The state of {pipeline.name} can't be rebuilt: of the {pluralize(len(recorded), 'file')} that it"
+            " was computed from,"
             f" {len(changes):,} are not as they were: {first_few(changes)}",
             remedy=f"restore the old files, then `sluice recover {pipeline.name}` again",
         )

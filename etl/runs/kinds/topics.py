@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from etl.common.database import transaction
 from etl.common.errors import CheckpointDamaged, InputsChanged, NeedsPerson, SluiceError
-from etl.common.wording import first_few
+from etl.common.wording import first_few, pluralize
 from etl.ledger import offsets, streams
 from etl.ledger.streams import StreamState
 from etl.runs.kinds.base import ContinuedStream
@@ -60,9 +60,8 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
             remedy=f"`sluice recover {known.pipeline}`",
         )
 
-    @property
-    def counted(self) -> str:
-        return "partitions, each where the ledger is"
+    def counted(self, seen: int) -> str:
+        return f"{pluralize(seen, 'partition')}, {'' if seen == 1 else 'each '}where the ledger is"
 
     @contextmanager
     def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:
@@ -167,7 +166,8 @@ def _refuse_gone(source: KafkaSource, now: Mapping[str, Topic], batches: Iterabl
     ]
     if lacking:
         raise InputsChanged(
-            f"The state of {name} can't be rebuilt: it was computed from {len(read):,} ranges of offsets, and some of that"
+            f"The state of {name} can't be rebuilt: it was computed from {pluralize(len(read), 'range')} of"
+            " offsets, and some of that"
             f" is gone: {first_few(lacking)}",
             remedy="if the checkpoint was lost, restore it from a backup; if the transform or the declared topics"
             " changed, restore the old ones; or declare a new pipeline, which reads its topics from their first"

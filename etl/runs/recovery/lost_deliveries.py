@@ -20,6 +20,7 @@ from etl.common.database import Cursor, transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
 from etl.common.record_columns import is_own
+from etl.common.wording import pluralize
 from etl.delivery.batch import DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.deliver import stage_task
@@ -191,7 +192,10 @@ def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], had: Abstra
         reasons.append(f"what it had replaced is in force again: {command}")
     if paths := _history(one, had):
         reasons.append(
-            f"{len(paths)} files of history that it had loaded are in no delivery again, such as {paths[0]}:"
+            pluralize(
+                len(paths), "file of history that it had loaded is", "files of history that it had loaded are"
+            )
+            + f" in no delivery again, such as {paths[0]}:"
             f" `sluice replay {pipeline} --interval START END`"
         )
     return f"replay {number}: {'; '.join(reasons) or 'it had replaced what is lost as well'}"

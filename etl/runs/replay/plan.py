@@ -130,6 +130,9 @@ class ReplayPlan:
     unread: frozenset[tuple[str, str]]  # files that these deliveries had held as unreadable, with the reason
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[DeliveryFile]  # of all of these
+    columns: Sequence[
+        str
+    ] = ()  # a phrase for each that is added to the tables, widened or refused; where asked for
 
     @property
     def numbers(self) -> list[int]:
@@ -188,7 +191,8 @@ class ReplayPlan:
         if self.history:
             size = sum(one.size for one in self.history)
             yield (
-                f"{self.pipeline}: {self.chosen}: {pluralize(len(self.history), 'file')}, {size:,} bytes, that the"
+                f"{self.pipeline}: {self.chosen}: {pluralize(len(self.history), 'file')},"
+                f" {pluralize(size, 'byte')}, that the"
                 " stream leaves out and no delivery has yet, to be loaded"
             )
         if self.undated:
@@ -227,16 +231,22 @@ class ReplayPlan:
             yield from (f"    {uri}: {why}" for uri, why in list(self.foretold.items())[:SHOWN])
         for one in self.releases[:SHOWN]:
             yield (
-                f"  release    delivery {one.delivery_id}: {one.delivered:,} rows that delivery {one.released_from}"
+                f"  release    delivery {one.delivery_id}: {pluralize(one.delivered, 'row')} that delivery"
+                f" {one.released_from}"
                 " had held"
             )
+
+    def column_lines(self) -> Iterator[str]:
+        """Yield what happens to the tables' columns, in lines for people."""
+        for one in self.columns:
+            yield f"  columns    {one}"
 
     def _read(self) -> str:
         if self.ranges:
             records, still_there = (
                 sum(one.end - one.start for one in some) for some in (self.ranges, self.there)
             )
-            read = f"{pluralize(len(self.ranges), 'range')} of {records:,} offsets"
+            read = f"{pluralize(len(self.ranges), 'range')} of {pluralize(records, 'offset')}"
             return (
                 f"{read}, all of them in Kafka"
                 if still_there == records
@@ -244,9 +254,7 @@ class ReplayPlan:
             )
         files = pluralize(len(self.inputs), "input file")
         size = sum(one.size for one in self.inputs)
-        return (
-            f"{files}, {size:,} bytes; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
-        )
+        return f"{files}, {pluralize(size, 'byte')}; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
 
 
 def plan(

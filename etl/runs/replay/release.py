@@ -35,6 +35,7 @@ from etl.runs.heartbeat import leased, require_sink
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.summary import Progress
+from etl.sinks.columns import in_words
 from etl.sinks.modes import mode_of
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Ar
             arrays.append(_value(value, field.type))
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise SetupError(
-                f"Row {number}: {value!r} is no value of column {field.name} ({field.type}): {error}",
+                f"Row {number}: {value!r} is no value of column {field.name}, which is {in_words(field.type)}: {error}",
                 remedy="correct it in the file of corrections",
             ) from error
     return pa.concat_arrays(arrays)

@@ -160,9 +160,11 @@ def refuse(
     if planned.releases and releases is None:
         count = sum(one.delivered for one in planned.releases)
         numbers = first_few([one.delivery_id for one in planned.releases], SHOWN)
+        were = pluralize(
+            count, "row that these batches had held was", "rows that these batches had held were"
+        )
         raise NeedsPerson(
-            f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
-            f" deliveries {numbers}",
+            f"{name}, not replayed: {were} released since, by deliveries {numbers}",
             remedy=remedies.releases,
         )
 
