@@ -31,6 +31,9 @@ def flights(stack: Stack) -> Stack:
     shutil.copy(REPOSITORY / "etl" / "pipelines" / "flights.py", stack.home.root / "my pipelines")
     shutil.copy(REPOSITORY / "expectations" / "flights.json", stack.home.root / "our-suites")
     stack.wait_for_dag("flights")
+    made = stack.airflow("dags", "reserialize")  # of each file: the DAG downstream is of one that had none
+    assert made.returncode == 0, made.stdout + made.stderr
+    stack.wait_for_dag(DOWNSTREAM)
     stack.api.unpause(DOWNSTREAM)
     until(lambda: read(stack), "the run that its schedule starts", patience=PATIENCE, every=1)
     return stack
