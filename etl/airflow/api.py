@@ -44,6 +44,15 @@ class TaskState:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """One run that waits, or is at work."""
+
+    run: str
+    kind: str  # manual, scheduled, backfill or asset_triggered
+    waits: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Api:
     """One signed-in user."""
 
@@ -101,6 +110,21 @@ class Api:
         """
         runs = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?order_by=-run_after")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in runs}
+
+    def unfinished(self, dag: str) -> list[Unfinished]:
+        """Return the runs of the DAG that wait, and those that are at work."""
+        runs = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?state=queued&state=running")["dag_runs"]
+        return [
+            Unfinished(run=run["dag_run_id"], kind=run["run_type"], waits=run["state"] == "queued")
+            for run in runs
+        ]
+
+    def remove(self, dag: str, run: str) -> None:
+        """Remove a run that waits, as if nobody had asked for it. Raises Refused where it is at work."""
+        _call("DELETE", self.address + _run(dag, run), token=self.token)
+
+    def queue_again(self, dag: str, run: str) -> None:
+        _call("PATCH", self.address + _run(dag, run), token=self.token, body={"state": "queued"})
 
     def state(self, dag: str, run: str) -> str:
         return str(self.get(_run(dag, run))["state"])
@@ -179,7 +203,8 @@ def _call(method: str, address: str, *, token: str | None = None, body: object =
     try:
         # by no proxy: it would not know our 127.0.0.1
         with build_opener(ProxyHandler({})).open(request, timeout=ANSWERS_WITHIN) as answer:
-            return json.load(answer)
+            said = answer.read()
+            return json.loads(said) if said else None
     except HTTPError as error:
         said = error.read().decode(errors="replace")[:300]
         raise Refused(
