@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,15 @@ class Unfinished:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Due:
+    """The run that the schedule of a DAG owes: Airflow makes it at once where the DAG is not paused."""
+
+    logical_date: str
+    start: str | None  # of its data interval
+    end: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Api:
     """One signed-in user."""
 
@@ -90,16 +99,35 @@ class Api:
         address = f"{self.address}/api/v2/dags/{quote(dag)}?update_mask=is_paused"
         _call("PATCH", address, token=self.token, body={"is_paused": paused})
 
+    def due(self, dag: str) -> Due | None:
+        """Return the run that the DAG's schedule owes by now; None: none."""
+        said = self.get(f"/api/v2/dags/{quote(dag)}")
+        date, after = said["next_dagrun_logical_date"], said["next_dagrun_run_after"]
+        if date is None or after is None or datetime.fromisoformat(after) > datetime.now(UTC):
+            return None
+        start, end = (said[f"next_dagrun_data_interval_{name}"] for name in ("start", "end"))
+        return Due(logical_date=date, start=start, end=end)
+
     def trigger(
-        self, dag: str, conf: Mapping[str, Any] | None = None, *, run_after: datetime | None = None
+        self,
+        dag: str,
+        conf: Mapping[str, Any] | None = None,
+        *,
+        run_after: datetime | None = None,
+        due: Due | None = None,
     ) -> str:
         """Ask for a run of the DAG, and return its run id. The run starts once the DAG is not paused.
 
-        Runs that wait start in the order of their `run_after`, which is now by default.
+        Runs that wait start in the order of their `run_after`, which is now by default. With `due` the run takes
+        the place of the one that the schedule owes, which Airflow then does not make: it is refused where another
+        run has that place.
         """
         body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {})}
         if run_after is not None:
             body["run_after"] = run_after.isoformat()
+        if due is not None:
+            body["logical_date"] = due.logical_date
+            body |= {"data_interval_start": due.start, "data_interval_end": due.end}
         address = f"{self.address}/api/v2/dags/{quote(dag)}/dagRuns"
         return str(_call("POST", address, token=self.token, body=body)["dag_run_id"])
 

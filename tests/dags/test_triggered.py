@@ -1,11 +1,13 @@
-"""`sluice trigger` of a paused DAG with a schedule: nothing is left to wait."""
+"""`sluice trigger` of a paused DAG with a schedule: one run, which the home page counts, and nothing is left to wait."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -36,6 +38,13 @@ def declare(stack: Stack, name: str, schedule: str) -> Path:
     return held
 
 
+def failures(stack: Stack) -> tuple[int, int]:
+    """Return what Airflow's home page counts as failed: runs of the last day, and DAGs."""
+    since = urlencode({"start_date": (datetime.now(UTC) - timedelta(days=1)).isoformat()})
+    runs = stack.api.get(f"/ui/dashboard/historical_metrics_data?{since}")
+    return runs["dag_run_states"]["failed"], stack.api.get("/ui/dashboard/dag_stats")["failed_dag_count"]
+
+
 @contextmanager
 def triggered(stack: Stack, name: str) -> Iterator[list[str]]:
     """Trigger the pipeline beside the block, and require that its run fails; what the command said is in the list."""
@@ -49,6 +58,19 @@ def triggered(stack: Stack, name: str) -> Iterator[list[str]]:
 
 def states(stack: Stack, name: str) -> list[str]:
     return sorted(stack.api.runs(name).values())
+
+
+def test_a_paused_dag_runs_once_and_what_failed_is_on_the_home_page(stack: Stack) -> None:
+    name = "daily"
+    declare(stack, name, "@daily")
+    assert stack.api.due(name) is not None, "unpaused, it begins with what its schedule owes"
+    runs, dags = failures(stack)
+    for times in (1, 2):  # the second finds the place of the run that is owed taken
+        with triggered(stack, name):
+            pass
+        assert stack.api.is_paused(name)
+        assert states(stack, name) == ["failed"] * times
+        assert failures(stack) == (runs + times, dags + 1)
 
 
 def test_what_the_schedule_made_meanwhile_and_waits_is_removed_with_the_pause(stack: Stack) -> None:
