@@ -40,11 +40,15 @@ class Summary:
     )  # a phrase for each that was added to the tables, or widened
     seconds: float = 0.0
     outcome: str = "done"
-    unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
+    unreported: list[int | str] = field(default_factory=list)  # deliveries that no asset event has named yet
+    unreported_batches: int = 0  # how many these are
     unreported_rows: int = 0  # that these delivered
     unreported_quarantined: int = 0  # that these held
     snapshot_id: int | None = None  # of the newest of them
-    replaced: list[int] = field(default_factory=list)  # deliveries that were replaced, and that likewise
+    replaced: list[int | str] = field(
+        default_factory=list
+    )  # deliveries that were replaced, and that likewise
+    told_to: int | None = None  # the commit up to which these are all that there is to tell
     drifted: list[str] = field(default_factory=list)  # names in `unknown` and `missing` that are new
     released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
 

@@ -27,7 +27,7 @@ from etl.airflow.command import tries
 from etl.airflow.run_form import FIELDS
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
-from etl.common.number_ranges import format_ranges, parse_ranges
+from etl.common.number_ranges import format_ranges, parse_ranges, shortened
 from etl.common.wording import pluralize
 from etl.ledger.quarantine import RowSelection as Rows
 from etl.ledger.quarantine import held_rows, require_held
@@ -93,9 +93,13 @@ def run_requested(
             summary.drifted = tries.new_drift(dsn, pipeline.name, summary.deliveries)
         if summary.run or task_try.release:  # of a release an earlier try may have done all
             untold = tries.untold(dsn, pipeline.name, task_try)
-            summary.unreported, summary.snapshot_id = untold.deliveries, untold.snapshot_id
+            summary.unreported, summary.unreported_batches = (
+                shortened(untold.deliveries),
+                len(untold.deliveries),
+            )
             summary.unreported_rows, summary.unreported_quarantined = untold.rows, untold.quarantined
-            summary.replaced = untold.replaced
+            summary.replaced, summary.told_to = shortened(untold.replaced), untold.told_to
+            summary.snapshot_id = untold.snapshot_id
     return summary
 
 
