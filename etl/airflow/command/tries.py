@@ -197,7 +197,7 @@ def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:
 
 def _named_by_one_event(unreported: list[_Unreported]) -> list[_Unreported]:
     """Return the first of these, about as many as MOST numbers and ranges name; the next event names the others."""
-    named, last = 0, 0
+    named, last = 0, -1
     for place, one in enumerate(unreported):
         named += len(consecutive(one.replaced)) + (one.live and one.delivery_id != last + 1)
         if place and named > MOST:
