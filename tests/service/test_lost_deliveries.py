@@ -183,6 +183,25 @@ def test_a_lost_delivery_behind_one_that_is_not_whole_is_named(events: Deliverin
     assert f"Delivery {second} of events was lost" in stop.value.seen
 
 
+def test_a_lost_delivery_whose_file_has_other_content_by_now_is_named(
+    events: Delivering, backup: Backup
+) -> None:
+    backup.take()
+    lost, other = (events.deliver(rows(start)).delivery_id for start in (10, 20))
+    backup.restore()
+    remove(events, f"/batch=1/{lost}-")
+    landed = events.landing / "1.jsonl"
+    content = landed.read_bytes()
+    landed.write_bytes(content + b"and more\n")
+    with pytest.raises(NeedsPerson) as stop:
+        recovered(events)
+    other_size = f"1.jsonl, which has {len(content) + 9} bytes and had {len(content)}"
+    assert f"{other_size}: only {events.table.location}/deliveries/{lost}-" in stop.value.seen
+    assert f"Delivery {other} " not in stop.value.seen, "its file is there, and is read again"
+    landed.write_bytes(content)
+    assert recover(events.place, events.pipeline).seen == 1
+
+
 def test_a_refused_recover_leaves_the_marker_that_tells_of_what_is_lost(
     events: Delivering, backup: Backup
 ) -> None:
