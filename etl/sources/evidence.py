@@ -144,16 +144,22 @@ def changed(before: Iterable[Input], after: Iterable[Input]) -> list[str]:
         seen = now.pop((was.source, was.path), None)
         if seen is None:
             changes.append(f"{was.path} is gone")
-        elif seen.size != was.size:
-            changes.append(f"{was.path} has {pluralize(seen.size, 'byte')} and had {was.size}")
-        elif was.etag is not None and seen.etag is not None:
-            if seen.etag != was.etag:
-                changes.append(f"{was.path} has other content (etag {seen.etag}, was {was.etag})")
-        elif seen.mtime_ms != was.mtime_ms:
+        elif difference := other_content(was, seen):
+            changes.append(f"{was.path} {difference}")
+        elif (was.etag is None or seen.etag is None) and seen.mtime_ms != was.mtime_ms:
             changes.append(
                 f"{was.path} was written again ({_time(seen.mtime_ms)}, was {_time(was.mtime_ms)})"
             )
     return changes + [f"{path} is new" for _, path in now]
+
+
+def other_content(was: Input, now: Input) -> str | None:
+    """Say what shows for sure that a file has other content, whenever it was written: its size, or its etag on S3."""
+    if now.size != was.size:
+        return f"has {pluralize(now.size, 'byte')} and had {was.size}"
+    if was.etag is not None and now.etag is not None and now.etag != was.etag:
+        return f"has other content (etag {now.etag}, was {was.etag})"
+    return None
 
 
 def _time(mtime_ms: int) -> str:

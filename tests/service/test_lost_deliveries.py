@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg2
 import pyarrow as pa
 import pytest
 
 from etl.common.database import transaction
-from etl.common.errors import LedgerBehind, NeedsPerson
+from etl.common.errors import Fenced, LedgerBehind, NeedsPerson
 from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, listen
 from etl.delivery import correction
@@ -128,6 +129,17 @@ def remove(events: Delivering, part: str) -> None:
         client.delete_object(Bucket=bucket, Key=key)
 
 
+def objects(events: Delivering, part: str) -> dict[str, str]:
+    """Return the objects below the pipeline's table whose names have this part, each with its content's tag."""
+    client = s3_client(events.place.lake.store)
+    named = [one.uri for one in stored(client, events.table.location) if part in one.uri]
+    return {
+        uri: client.head_object(Bucket=bucket, Key=key)["ETag"]
+        for uri in named
+        for bucket, key in [bucket_of(uri)]
+    }
+
+
 def give_out_unseen(events: Delivering) -> None:
     """Let the next number be given out without a look at the lake, as an older version did."""
     with transaction(events.dsn) as cursor:
@@ -169,6 +181,25 @@ def test_a_lost_delivery_behind_one_that_is_not_whole_is_named(events: Deliverin
         recovered(events)
     assert f"Delivery {first} of events was lost, it can't be put back because not all" in stop.value.seen
     assert f"Delivery {second} of events was lost" in stop.value.seen
+
+
+def test_a_lost_delivery_whose_file_has_other_content_by_now_is_named(
+    events: Delivering, backup: Backup
+) -> None:
+    backup.take()
+    lost, other = (events.deliver(rows(start)).delivery_id for start in (10, 20))
+    backup.restore()
+    remove(events, f"/batch=1/{lost}-")
+    landed = events.landing / "1.jsonl"
+    content = landed.read_bytes()
+    landed.write_bytes(content + b"and more\n")
+    with pytest.raises(NeedsPerson) as stop:
+        recovered(events)
+    other_size = f"1.jsonl, which has {len(content) + 9} bytes and had {len(content)}"
+    assert f"{other_size}: only {events.table.location}/deliveries/{lost}-" in stop.value.seen
+    assert f"Delivery {other} " not in stop.value.seen, "its file is there, and is read again"
+    landed.write_bytes(content)
+    assert recover(events.place, events.pipeline).seen == 1
 
 
 def test_a_refused_recover_leaves_the_marker_that_tells_of_what_is_lost(
@@ -311,6 +342,65 @@ def test_no_number_is_given_out_that_a_delivery_has_which_the_newest_came_after(
     assert told is not None and told.delivery_id == replayed < min(higher)
     backup.restore()
     assert others.deliver(rows(10)).delivery_id > max(higher)
+
+
+def test_what_a_lost_delivery_wrote_is_not_overwritten_under_its_number(
+    events: Delivering, backup: Backup
+) -> None:
+    backup.take()
+    lost = events.deliver(rows(10)).delivery_id
+    written = objects(events, f"/{lost}-")
+    assert written
+    remove(events, "/deliveries/LAST")
+    backup.restore()
+    give_out_unseen(events)
+    events.restart()
+    events.batch_id = 1
+    assert events.deliver(rows(20)).delivery_id == lost
+    assert in_table(events) == [*range(10), *range(20, 30)]
+    assert written.items() <= objects(events, f"/{lost}-").items()
+
+
+def test_a_run_whose_lease_the_database_lost_is_fenced_by_the_next(
+    events: Delivering, backup: Backup
+) -> None:
+    """A lease that was counted in PostgreSQL would be the same one again."""
+    end(events)
+    backup.take()
+    events.restart()
+    living = events.session
+    backup.restore()
+    events.restart()
+    with pytest.raises(Fenced):
+        deliver(living, events.batch(rows(10)))
+    assert in_table(events) == list(range(10))
+    events.deliver(rows(20))
+    assert in_table(events) == [*range(10), *range(20, 30)]
+
+
+def test_a_delivery_id_is_one_deliverys_of_whatever_pipeline(
+    events: Delivering, others: Delivering, backup: Backup
+) -> None:
+    """An attempt that is open while PostgreSQL goes back has a number that another pipeline is given then."""
+
+    def meanwhile(step: Step) -> None:
+        if step is Step.POINTER_DRAFTED:
+            [(number,)] = events.execute("SELECT max(delivery_id) FROM sluice.attempt")
+            events.execute(
+                "UPDATE sluice.attempt SET delivery_id = delivery_id + 1000 WHERE delivery_id = %s", number
+            )
+            events.execute("SELECT setval('sluice.delivery_number', %s)", number - 1)
+            events.on_step = None
+            taken.append(others.deliver(rows(10)).delivery_id)
+            assert taken == [number]
+
+    taken: list[int] = []
+    events.on_step = meanwhile
+    with pytest.raises((Fenced, psycopg2.errors.UniqueViolation)):
+        events.deliver(rows(10))
+    owners = "SELECT delivery_id, pipeline FROM sluice.delivery WHERE delivery_id = %s"
+    assert events.execute(owners, taken[0]) == [(taken[0], "others")]
+    assert in_table(events) == list(range(10))
 
 
 def test_nobody_waits_while_the_lake_is_asked_which_numbers_are_free(

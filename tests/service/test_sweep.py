@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.table import StaticTable
 
+from etl.common.database import Cursor
 from etl.common.errors import ContractBroken, NeedsPerson, SetupError
 from etl.common.steps import Step
 from etl.operations.audit.audit import audit
@@ -24,6 +27,8 @@ from etl.sinks.lake.s3 import s3_client, stored, unfinished
 from etl.sinks.lake.table import RETAINED_SNAPSHOTS, Lake
 from tests.support import arrow_driver
 from tests.support.delivering import Delivering
+from tests.support.events_run import waits_for_a_lock
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -191,6 +196,48 @@ def test_an_attempt_that_recover_adopted_keeps_its_objects_until_it_is_delivered
     assert swept(events).objects == []
     events.execute("UPDATE sluice.attempt SET adopted = false WHERE delivery_id = %s", number)
     assert {one.uri for one in swept(events).objects} == left
+
+
+def test_a_sweep_waits_for_the_commit_under_way_and_reads_the_pointers_after_it(events: Delivering) -> None:
+    """Its objects were listed when no pointer had them, and its attempt has ended by the time that the sweep decides."""
+    merged, go_on = threading.Event(), threading.Event()
+
+    def pause(step: Step) -> None:
+        if step is Step.ROWS_MERGED:
+            merged.set()
+            assert go_on.wait(60)
+
+    events.on_step = pause
+    with ThreadPoolExecutor(2) as pool:
+        delivery = pool.submit(events.deliver, rows(10, start=40))
+        assert merged.wait(60)
+        sweeping = pool.submit(swept, events)
+        until(lambda: waits_for_a_lock(events.dsn), "the sweep waits for the commit", patience=60)
+        go_on.set()
+        number = delivery.result().delivery_id
+        report = sweeping.result()
+    assert report.objects == []
+    assert report.kept == {}, (
+        "each object of the delivery is needed by a pointer, or a manifest of the ledger"
+    )
+    assert of_attempt(events, number) != set()
+    assert audit(events.place, events.pipeline).clean
+
+
+def test_what_is_written_after_the_sweep_has_listed_stays(events: Delivering) -> None:
+    """It has not looked at whether a pointer has it."""
+    number = kill(events, Step.STAGED)
+    events.restart()
+    [left, *_] = sorted(of_attempt(events, number))
+    late = left.replace(f"/{number}-", f"/{number}-late-")
+
+    def write(_: Cursor) -> None:
+        events.place.lake.write_text(late, "")
+
+    report = sweep_lake(events.dsn, events.place.lake, events.pipeline, horizon=NONE, check=write)
+    assert left in {one.uri for one in report.objects}
+    assert of_attempt(events, number) == {late}
+    assert {one.uri for one in swept(events).objects} == {late}
 
 
 def test_every_retained_snapshot_reads_after_a_sweep(events: Delivering) -> None:

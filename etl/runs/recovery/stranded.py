@@ -16,7 +16,7 @@ from etl.ledger.offsets import TopicPartition
 from etl.pipeline import Pipeline
 from etl.runs.recovery.lost_deliveries import LostDelivery
 from etl.sources.cutoff import in_stream
-from etl.sources.evidence import look, uri_at
+from etl.sources.evidence import look, other_content, uri_at
 from etl.sources.landing import source_of
 
 
@@ -51,10 +51,11 @@ def refuse_stranded(
 def _unreadable(pipeline: Pipeline, one: LostDelivery, live: set[str], landing: str) -> str | None:
     """Say which files of a lost delivery no delivery in force has and nothing will find; None if there are none.
 
-    Files of an attempt of the stream that was never committed count as well; a replay that failed has told so itself.
-    Files of a replay may also be history, which another replay loads.
+    A file that has other content by now is not found either. Files of an attempt of the stream that was never
+    committed count as well, whatever their content; a replay that failed has told so itself. Files of a replay may
+    also be history, which another replay loads.
     """
-    wanted = [file.path for file in one.manifest.inputs if file.path not in live]
+    wanted = {file.path: file for file in one.manifest.inputs if file.path not in live}
     if not wanted or (one.known and not one.of_the_stream):
         return None
     taken = in_stream(pipeline)
@@ -63,8 +64,14 @@ def _unreadable(pipeline: Pipeline, one: LostDelivery, live: set[str], landing: 
         for path in wanted
         if source_of(pipeline, path, landing) is not None and (taken(path) or not one.of_the_stream)
     ]
-    present = {file.path for file in look([uri_at(path, landing) for path in read], landing=landing)}
+    present = {file.path: file for file in look([uri_at(path, landing) for path in read], landing=landing)}
     missing = [path for path in wanted if path not in present]
+    if not one.known:
+        missing += [
+            f"{path}, which {difference}"
+            for path, now in present.items()
+            if (difference := other_content(wanted[path], now))
+        ]
     if not missing:
         return None
     files = f"{len(missing):,} of its {pluralize(len(one.manifest.inputs), 'input file')}"

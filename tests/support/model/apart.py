@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from .checks import behind_marker
 from .guards import Guard, Guards
-from .protocol import Go, Move, put
+from .protocol import Go, Move, put, told
 from .state import (
     EMPTY,
     Apart,
@@ -32,9 +33,11 @@ def asker(state: State, guards: Guards, alive: int) -> Iterator[Move]:
     """Yield what a person may ask for: the replay of a live delivery, the release of a held row."""
     if state.locked() or len(state.drivers) + len(state.recovers) + len(state.asides) >= alive:
         return
+    if behind_marker(state, state.postgres, guards):
+        return
     if state.budget.replays:
         for delivery in sorted(state.postgres.deliveries, key=lambda row: row.attempt):
-            if delivery.live and delivery.inputs:
+            if delivery.live and delivery.inputs and delivery.inputs <= state.landed:
                 budget = replace(state.budget, replays=state.budget.replays - 1)
                 yield from begin(replace(state, budget=budget), planned(state.postgres, delivery), guards)
     if state.budget.releases:
@@ -108,8 +111,10 @@ def aside(state: State, me: Apart, guards: Guards) -> Iterator[Move]:
         case Beside.DRAFTED:
             yield from lock(state, me, guards, go)
         case Beside.LOCKED:
-            after = commit(state.postgres, me, item, guards)
-            yield go(None, "commits", postgres=after)
+            after = replace(
+                commit(state.postgres, me, item, guards), newest=me.attempt if state.marked else 0
+            )
+            yield go(None, "commits", postgres=after, marker=told(replace(state, postgres=after), me.attempt))
     if state.budget.crashes:
         yield go(None, "CRASH", budget=replace(state.budget, crashes=state.budget.crashes - 1))
 
@@ -181,7 +186,7 @@ def commit(postgres: Postgres, me: Apart, item: Object, guards: Guards) -> Postg
         replace(row, live=False) if row.attempt in me.replaces else row for row in postgres.deliveries
     )
     new = Delivery(stream=me.stream, batch=0, inputs=me.inputs, attempt=me.attempt, origin=me.origin)
-    quarantine = frozenset(told(one, me) for one in postgres.quarantine)
+    quarantine = frozenset(held_after(one, me) for one in postgres.quarantine)
     quarantine |= {Held(row=row, attempt=me.attempt, waiting=Waiting.HELD) for row in item.held}
     attempts = frozenset(
         replace(row, fate=Fate.DELIVERED) if row.attempt == me.attempt else row for row in postgres.attempts
@@ -197,7 +202,7 @@ def commit(postgres: Postgres, me: Apart, item: Object, guards: Guards) -> Postg
     )
 
 
-def told(one: Held, me: Apart) -> Held:
+def held_after(one: Held, me: Apart) -> Held:
     """Return a quarantined row after the commit."""
     if one.attempt in me.replaces:
         return replace(one, waiting=Waiting.SUPERSEDED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etl.common.steps import Step
 
@@ -13,7 +13,7 @@ from .faults import faults
 from .guards import Guards
 from .protocol import Move, driver, launcher, server
 from .recover import recover, recoverer
-from .state import Budget, State, Waiting
+from .state import Budget, Checkpoint, Inputs, State, Waiting
 from .sweeper import sweeper
 
 
@@ -25,6 +25,8 @@ class Scenario:
     alive: int = 2
     files: int = 2  # landed
     numbered: bool = False  # with delivery ids from a sequence
+    marked: bool = False  # with the lake's marker
+    stray: bool = False  # somebody has a copy of a folder that counts all files as read, in a batch that a restore took back
     held: int = 0  # of the files, the first so many have a row that breaks a rule
 
 
@@ -51,7 +53,7 @@ def moves(state: State, guards: Guards, alive: int) -> Iterator[Move]:
         yield from aside(state, other, guards)
     yield from asker(state, guards, alive)
     yield from sweeper(state, guards)
-    yield from faults(state)
+    yield from faults(state, guards)
 
 
 def broken(state: State) -> str | None:
@@ -68,7 +70,7 @@ def broken(state: State) -> str | None:
     waiting = Counter(one.row for one in postgres.quarantine if one.waiting is Waiting.HELD)
     if any(count + rows[row] > 1 for row, count in waiting.items()):
         return "a row is held, and delivered or held elsewhere as well"
-    numbers = Counter(item.number for item in postgres.pointer.objects if state.numbered)
+    numbers = Counter(number for number, _ in state.ever)
     if any(count > 1 for count in numbers.values()):
         return "two deliveries have one delivery id"
     if postgres.pointer not in state.metadata or not postgres.pointer.objects <= state.data:
@@ -80,7 +82,26 @@ def broken(state: State) -> str | None:
 
 
 def reached_goal(state: State) -> bool:
-    return state.postgres.live_inputs() == state.landed
+    """Tell whether all that landed is delivered, but for what was lost for good and was named."""
+    return state.to_deliver() <= state.postgres.live_inputs()
+
+
+def remembered(before: State, after: State) -> State:
+    """Return a state with what only time tells: which delivery is the newest, and which ids were ever a delivery's."""
+    if after.marked and len(new := after.postgres.deliveries - before.postgres.deliveries) == 1:
+        (newest,) = new
+        if newest.attempt != after.postgres.newest and after.postgres.deliveries > before.postgres.deliveries:
+            after = replace(after, postgres=replace(after.postgres, newest=newest.attempt))
+    if after.numbered:
+        known = {(row.number, row.attempt) for row in after.postgres.deliveries if row.number}
+        if not known <= after.ever:
+            after = replace(after, ever=after.ever | known)
+    return after
+
+
+def stray(files: Inputs) -> Checkpoint:
+    """Return a folder whose stream delivered these files in one batch, on a timeline that a restore abandoned."""
+    return Checkpoint(stream=1, sources=((1, files),), offsets=((0, 1),), mark=0)
 
 
 def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
@@ -89,6 +110,8 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
         budget=scenario.budget,
         landed=frozenset(range(scenario.files)),
         numbered=scenario.numbered,
+        marked=scenario.marked,
+        copy=stray(frozenset(range(scenario.files))) if scenario.stray else None,
         suite=frozenset(range(scenario.held)),
     )
     cause: dict[State, tuple[State, Move] | None] = {first: None}
@@ -112,7 +135,7 @@ def search(scenario: Scenario, guards: Guards, cap: int = 2_000_000) -> Found:
                 steps.add(move.step)
             if move.lie:
                 return found(move.lie, state, move)
-            after = move.after
+            after = remembered(state, move.after)
             if (known := before.get(after)) is not None:
                 known.append(state)
                 continue

@@ -12,6 +12,7 @@ from typing import Any
 
 from etl.common.steps import Step
 
+from .checks import behind_marker, numbered, stop
 from .guards import Guard, Guards
 from .state import (
     EMPTY,
@@ -94,11 +95,7 @@ def refusal(postgres: Postgres, *, token: int, attempt: int, item: Object, guard
         return "delivered already"
     if Guard.CONTINUITY in guards and postgres.last_batch(item.stream) != item.batch - 1:
         return "LedgerBehind"
-    if (
-        Guard.NUMBER_UNIQUE in guards
-        and item.number
-        and item.number in {row.number for row in postgres.deliveries}
-    ):
+    if Guard.NUMBER_UNIQUE in guards and item.number in postgres.numbers():
         return "delivery id taken"
     if Guard.INPUTS_UNIQUE in guards and postgres.live_inputs() & item.inputs:
         return "input taken"
@@ -140,31 +137,6 @@ def put(state: State, item: Object, guards: Guards) -> frozenset[Object]:
     return frozenset(other for other in state.data if name(other) != name(item)) | {item}
 
 
-def stop(checkpoint: Checkpoint | None, postgres: Postgres, guards: Guards) -> str | None:
-    """Return what the checks at a run's start find; None when the run may go on."""
-    if checkpoint is None:
-        return "CheckpointLost" if postgres.current else None
-    if Guard.CHECK_STREAM in guards and checkpoint.stream not in dict(postgres.streams):
-        return "CheckpointLost"
-    if Guard.CHECK_CURRENT in guards and checkpoint.stream != postgres.current:
-        return "CheckpointLost"
-    if Guard.CHECK_DAMAGE in guards and checkpoint.damaged():
-        return "CheckpointDamaged"
-    if checkpoint.stream not in dict(postgres.streams):
-        return None
-    last = postgres.last_batch(checkpoint.stream)
-    if Guard.CHECK_BEHIND in guards and checkpoint.mark > last:
-        return "LedgerBehind"
-    if Guard.CHECK_AHEAD in guards and last > checkpoint.last_batch():
-        return "LedgerAhead"
-    ours = {row.batch: row.inputs for row in postgres.deliveries if row.stream == checkpoint.stream}
-    if Guard.CHECK_INPUTS in guards and any(
-        ours.get(batch, inputs) != inputs for batch, inputs in checkpoint.batches()
-    ):
-        return "InputsChanged"
-    return None
-
-
 # --- the driver -----------------------------------------------------------------------------------------------
 
 
@@ -174,36 +146,39 @@ def launcher(state: State, guards: Guards, alive: int) -> Iterator[Move]:
         return
     state = replace(state, budget=replace(state.budget, starts=state.budget.starts - 1))
     postgres = take_lease(state, state.postgres, guards)
-    stopped = stop(state.checkpoint, postgres, guards)
+    stopped = stop(state, postgres, guards)
     if stopped:
         yield Move(
             actor="driver", step=Step.LEASE_TAKEN, note=stopped, after=replace(state, postgres=postgres)
         )
         return
-    checkpoint = state.checkpoint or Checkpoint(stream=state.fresh_stream())
-    if checkpoint.stream not in dict(
-        postgres.streams
-    ):  # a first run; where a guard was removed, any other too
-        streams = postgres.streams | {(checkpoint.stream, checkpoint.mark + 1)}
-        postgres = replace(postgres, current=checkpoint.stream, streams=streams)
-    driver = replace(load(checkpoint, postgres.lease), suite=state.suite)
+    stream = postgres.current or state.fresh_stream()
+    if not postgres.current:
+        postgres = replace(postgres, current=stream, streams=postgres.streams | {(stream, 0)})
+    checkpoint = state.folder(stream) or Checkpoint(stream=stream)
+    postgres = replace(postgres, marker_compared=True)
+    driver = replace(load(checkpoint, postgres.lease, stream), suite=state.suite)
     yield Move(
         actor="driver",
         step=Step.LEASE_TAKEN,
-        note=f"token {postgres.lease}, stream {checkpoint.stream}, next batch {driver.batch}",
+        note=f"token {postgres.lease}, stream {stream}, next batch {driver.batch}",
         after=replace(
-            state, postgres=postgres, checkpoint=checkpoint, drivers=ordered(*state.drivers, driver)
+            state,
+            postgres=postgres,
+            folders=state.with_folder(stream, checkpoint),
+            marker=postgres.newest if state.marker else 0,
+            drivers=ordered(*state.drivers, driver),
         ),
     )
 
 
-def load(checkpoint: Checkpoint, token: int) -> Driver:
+def load(checkpoint: Checkpoint, token: int, stream: int) -> Driver:
     """Spark's own start: the last planned batch again unless it is marked, else the one after it."""
     again = checkpoint.last_batch() > checkpoint.mark
     return Driver(
         at=At.PLANNED if again else At.READY,
         token=token,
-        stream=checkpoint.stream,
+        stream=stream,
         seen=checkpoint.seen(),
         place=checkpoint.last_source(),
         end=checkpoint.end(),
@@ -233,7 +208,7 @@ def driver(state: State, me: Driver, guards: Guards) -> Iterator[Move]:
         case At.PLANNED:
             yield from open_attempt(state, me, guards, go)
         case At.OPENED:
-            yield go(replace(me, at=At.STAGED), step=Step.STAGED, data=put(state, me.object(), guards))
+            yield stage(state, me, guards, go)
         case At.STAGED:
             base = state.postgres.pointer
             draft = drafted(base, me.object(), me.attempt)
@@ -257,7 +232,7 @@ def driver(state: State, me: Driver, guards: Guards) -> Iterator[Move]:
 
 def plan(state: State, me: Driver, go: Go) -> Iterator[Move]:
     """Spark lists the landing folder and writes sources/ and offsets/, or finds nothing new and ends."""
-    left, folder = state.landed - me.seen, state.checkpoint
+    left, folder = state.landed - me.seen, state.folder(me.stream)
     taken = [frozenset((min(left),)), left] if left else [NOTHING]
     for files in dict.fromkeys(taken):
         place = me.place + 1 if files else me.place
@@ -279,12 +254,13 @@ def plan(state: State, me: Driver, go: Go) -> Iterator[Move]:
             )
             inputs = changed.files(me.end, place)
             now = replace(me, at=At.PLANNED, inputs=inputs, seen=me.seen | files, place=place, end=place)
-            yield go(now, f"plans batch {me.batch} of {sorted(inputs)}", checkpoint=changed)
+            folders = state.with_folder(me.stream, changed)
+            yield go(now, f"plans batch {me.batch} of {sorted(inputs)}", folders=folders)
 
 
 def end(state: State, me: Driver, go: Go) -> Move:
     """Spark sees no new data and the run ends, saying that everything landed is delivered."""
-    missing = state.landed - state.postgres.live_inputs()
+    missing = state.to_deliver() - state.postgres.live_inputs()
     lie = (
         f"the run says done, and rows of {sorted(missing)} are missing"
         if missing and not me.restored
@@ -310,13 +286,22 @@ def open_attempt(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[M
     if postgres.lease != me.token and Guard.TOKEN in guards:
         yield go(None, "Fenced")
         return
+    if not postgres.marker_compared and (lost := behind_marker(state, postgres, guards)):
+        yield go(None, lost)
+        return
     attempt = state.fresh_attempt()
-    counted = state.numbered or Guard.UNIQUE_NAMES not in guards
-    number = postgres.sequence + 1 if counted else 0
+    postgres, number = numbered(state, guards)
     row = Attempt(attempt=attempt, token=me.token, fate=Fate.OPEN)
-    postgres = replace(postgres, attempts=postgres.attempts | {row}, sequence=number or postgres.sequence)
+    postgres = replace(postgres, attempts=postgres.attempts | {row}, marker_compared=True)
     now = replace(me, at=At.OPENED, attempt=attempt, number=number)
     yield go(now, f"attempt {attempt}", step=Step.ATTEMPT_OPENED, postgres=postgres)
+
+
+def stage(state: State, me: Driver, guards: Guards, go: Go) -> Move:
+    """Write the batch's objects and staging tables; of a file that is gone there is nothing to write."""
+    if not me.inputs <= state.landed:
+        return go(None, "InputsChanged: files are gone", step=Step.STAGED)
+    return go(replace(me, at=At.STAGED), step=Step.STAGED, data=put(state, me.object(), guards))
 
 
 def lock(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]:
@@ -363,17 +348,25 @@ def find_out(state: State, me: Driver, guards: Guards, go: Go) -> Iterator[Move]
 
 
 def done(state: State, me: Driver, go: Go) -> Iterator[Move]:
-    """foreachBatch returns and Spark writes its commit mark."""
-    folder = state.checkpoint
+    """The lake's marker is written, foreachBatch returns and Spark writes its commit mark."""
+    folder, marker = state.folder(me.stream), told(state, me.attempt)
     if folder is None:
-        yield go(None, "dies: its checkpoint is gone", step=Step.BATCH_DONE)
+        yield go(None, "dies: its checkpoint is gone", step=Step.BATCH_DONE, marker=marker)
         return
     if folder.mark >= me.batch and folder.last_batch() != me.batch:
-        yield go(None, "dies: the mark is there already", step=Step.BATCH_DONE)
+        yield go(None, "dies: the mark is there already", step=Step.BATCH_DONE, marker=marker)
         return
     now = replace(me, at=At.READY, batch=me.batch + 1, inputs=NOTHING, attempt=0, number=0)
-    marked = replace(folder, mark=max(folder.mark, me.batch))
-    yield go(now, f"Spark marks batch {me.batch}", step=Step.BATCH_DONE, checkpoint=marked)
+    folders = state.with_folder(me.stream, replace(folder, mark=max(folder.mark, me.batch)))
+    note = f"Spark marks batch {me.batch}"
+    yield go(now, note, step=Step.BATCH_DONE, folders=folders, marker=marker)
+
+
+def told(state: State, attempt: int) -> int:
+    """Return what the marker names once a delivery was told to it: the newest, unless it tells of one that is lost."""
+    if not state.marked or not attempt or (state.marker and not state.postgres.has(state.marker)):
+        return state.marker
+    return state.postgres.newest if state.postgres.has(attempt) else attempt
 
 
 def server(state: State) -> Iterator[Move]:

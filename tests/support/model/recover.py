@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from .checks import unknown
 from .guards import Guard, Guards
 from .protocol import Go, Move, commit, drafted, refusal, take_lease
-from .state import EMPTY, Attempt, Checkpoint, Fate, Object, Recover, RecoverAt, State
+from .state import EMPTY, NOTHING, Attempt, Checkpoint, Fate, Inputs, Object, Recover, RecoverAt, State
 from .sweeper import settled
 
 
@@ -16,7 +17,7 @@ def recoverer(state: State, guards: Guards, alive: int) -> Iterator[Move]:
     """Yield the start of a recover, needed or not."""
     if not state.budget.recovers or len(state.drivers) + len(state.recovers) >= alive:
         return
-    if state.locked() or not (state.postgres.current or state.checkpoint):
+    if state.locked() or not (state.postgres.current or state.folders):
         return
     budget = replace(state.budget, recovers=state.budget.recovers - 1)
     postgres = state.postgres
@@ -47,6 +48,8 @@ def recover(state: State, me: Recover, guards: Guards) -> Iterator[Move]:
     match me.at:
         case RecoverAt.LEASED:
             yield from draft_forward(state, me, guards, go)
+            yield from mend(state, me, guards, go)
+        case RecoverAt.MENDED:
             yield from register(state, me, guards, go)
         case RecoverAt.DRAFTED:
             yield from lock_forward(state, me, guards, go)
@@ -57,7 +60,7 @@ def recover(state: State, me: Recover, guards: Guards) -> Iterator[Move]:
             yield go(
                 None,
                 f"writes the checkpoint of stream {me.stream}, seed {sorted(me.seed)}",
-                checkpoint=folder,
+                folders=state.with_folder(me.stream, folder),
             )
     if state.budget.crashes:
         yield go(None, "CRASH", budget=replace(state.budget, crashes=state.budget.crashes - 1))
@@ -67,10 +70,44 @@ def forwardable(state: State, item: Object, guards: Guards) -> bool:
     """Tell whether the lake still has this batch, it follows the ledger's last one, and nobody may be deleting it."""
     if Guard.FORWARD_SPARES in guards and item.attempt in settled(state):
         return False
-    taken = {row.number for row in state.postgres.deliveries if row.number}
-    if Guard.NUMBER_UNIQUE in guards and item.number in taken:
+    if Guard.NUMBER_UNIQUE in guards and item.number in state.postgres.numbers():
         return False
     return item.stream == state.postgres.current and item.batch == state.postgres.last_batch(item.stream) + 1
+
+
+def lost_for_good(state: State, me: Recover, guards: Guards) -> Inputs | None:
+    """Return the files that only the lake's objects have any more; None where such an object can be put back first."""
+    delivered = {row.attempt for row in state.postgres.deliveries}
+    lost = NOTHING
+    for item in state.data:
+        gone = item.inputs - state.landed - state.postgres.live_inputs() - state.named
+        if not gone or item.attempt in delivered:
+            continue
+        if forwardable(state, item, guards) and not item.inputs & state.postgres.live_inputs():
+            return None
+        lost |= gone
+    return lost
+
+
+def mend(state: State, me: Recover, guards: Guards, go: Go) -> Iterator[Move]:
+    """Name what is lost for good; then let nothing tell of a loss any more: neither a stream's folder nor the marker.
+
+    Named, a person takes the rows from the objects, and recover goes on. Where there is nothing of all that, it
+    registers the new stream at once.
+    """
+    lost = lost_for_good(state, me, guards) if Guard.RECOVER_NAMES in guards else NOTHING
+    if lost is None:
+        return
+    streams = frozenset((stream, 0) for stream in unknown(state, state.postgres))
+    postgres = replace(state.postgres, streams=state.postgres.streams | streams)
+    marker = postgres.newest if state.marker else 0
+    if not lost and postgres == state.postgres and marker == state.marker:
+        yield from register(state, me, guards, go)
+        return
+    note = f"names {sorted(lost)}, knows {sorted(streams)}, settles the marker"
+    yield go(
+        replace(me, at=RecoverAt.MENDED), note, postgres=postgres, marker=marker, named=state.named | lost
+    )
 
 
 def draft_forward(state: State, me: Recover, guards: Guards, go: Go) -> Iterator[Move]:

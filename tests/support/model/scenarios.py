@@ -17,11 +17,46 @@ SCENARIOS: dict[str, Scenario] = {
     "loss": Scenario(budget=Budget(starts=3, crashes=1, losses=1, recovers=1), alive=1),
     "copy": Scenario(budget=Budget(starts=3, copies=1, recovers=1), alive=1),
     "restore": Scenario(budget=Budget(starts=3, backups=1, restores=1, recovers=1), alive=1),
+    "stray copy": Scenario(budget=Budget(starts=2, crashes=1, recovers=1), alive=1, stray=True),
+    "stray copy, three files": Scenario(budget=Budget(starts=2, crashes=1), alive=1, stray=True, files=3),
     "zombie, restore": Scenario(budget=Budget(starts=2, backups=1, restores=1)),
     "zombies, restore": Scenario(budget=Budget(starts=3, backups=1, restores=1), files=1),
     "recover, restore": Scenario(budget=Budget(starts=1, recovers=2, backups=1, restores=1)),
     "delivery ids": Scenario(
         budget=Budget(starts=2, crashes=1, recovers=1, backups=1, restores=1), alive=1, numbered=True
+    ),
+    "delivery ids, another pipeline": Scenario(
+        budget=Budget(starts=2, recovers=1, backups=1, restores=1, prunes=1, others=1),
+        alive=1,
+        numbered=True,
+        files=1,
+    ),
+    "prune, restore": Scenario(
+        budget=Budget(starts=2, crashes=1, recovers=1, backups=1, restores=1, prunes=1), alive=1, files=1
+    ),
+    "prune, restore, loss": Scenario(
+        budget=Budget(starts=2, recovers=1, backups=1, restores=1, prunes=1, losses=1),
+        alive=1,
+        files=1,
+        marked=True,
+    ),
+    "prune, sweep, restore": Scenario(
+        budget=Budget(starts=2, recovers=1, backups=1, restores=1, prunes=1, sweeps=1), alive=1, files=1
+    ),
+    "prune, replay, rewind": Scenario(
+        budget=Budget(starts=2, recovers=1, backups=1, rewinds=1, prunes=1, replays=1),
+        alive=1,
+        files=1,
+        marked=True,
+    ),
+    "prune, zombie, restore": Scenario(
+        budget=Budget(starts=2, recovers=1, backups=1, restores=1, prunes=1), files=1
+    ),
+    "prune, recover, restore": Scenario(
+        budget=Budget(starts=3, crashes=1, recovers=2, backups=1, restores=1, prunes=1), alive=1, files=1
+    ),
+    "prune, rewind": Scenario(
+        budget=Budget(starts=3, recovers=1, backups=1, rewinds=1, prunes=1), alive=1, marked=True
     ),
     "sweep": Scenario(budget=Budget(starts=2, sweeps=1)),
     "sweep, one file": Scenario(budget=Budget(starts=2, sweeps=1), files=1),
@@ -52,6 +87,12 @@ SCENARIOS: dict[str, Scenario] = {
 """Small enough for every run of the tests."""
 
 LARGE: dict[str, Scenario] = {
+    "prune, rewind, another pipeline": Scenario(
+        budget=Budget(starts=2, recovers=1, backups=1, rewinds=1, prunes=1, others=1),
+        alive=1,
+        numbered=True,
+        marked=True,
+    ),
     "two runs, loss": Scenario(budget=Budget(starts=2, losses=1, recovers=1)),
     "zombie, restore, loss": Scenario(budget=Budget(starts=3, backups=1, restores=1, losses=1)),
     "sweep, recover, backups": Scenario(budget=Budget(starts=2, recovers=1, sweeps=1, backups=2), files=1),
@@ -82,26 +123,27 @@ class Caught:
 
 ONCE: Guards = frozenset((Guard.CONTINUITY, Guard.INPUTS_UNIQUE))
 NEW_STREAM: Guards = frozenset((Guard.CURRENT_STREAM, Guard.INPUTS_UNIQUE))
-OLD_STREAM_SHUT: Guards = frozenset((Guard.CHECK_CURRENT, Guard.RECOVER_LEASE, Guard.RECOVER_RECHECK))
+OLD_STREAM_SHUT: Guards = frozenset((Guard.RECOVER_LEASE, Guard.RECOVER_RECHECK))
 
 CAUGHT_BY: dict[Guard, Caught] = {
     Guard.ONE_TRANSACTION: Caught("crash"),
     Guard.TOKEN: Caught("sweep"),
-    Guard.CURRENT_STREAM: Caught("two runs, loss"),
-    Guard.CONTINUITY: Caught("restore"),
-    Guard.INPUTS_UNIQUE: Caught("zombie, recover"),
-    Guard.NUMBER_UNIQUE: Caught("delivery ids"),
+    Guard.CURRENT_STREAM: Caught("prune, zombie, restore"),
+    Guard.INPUTS_UNIQUE: Caught("copy"),
+    Guard.NUMBER_UNIQUE: Caught("delivery ids, another pipeline"),
     Guard.POINTER_CAS: Caught("zombie, restore"),
     Guard.UNIQUE_NAMES: Caught("zombie, restore"),
     Guard.INPUTS_SAME: Caught("zombie, old copy"),
     Guard.UNKNOWN_READS: Caught("crash"),
-    Guard.CHECK_STREAM: Caught("restore"),
+    Guard.CHECK_STREAM: Caught("prune, recover, restore"),
     Guard.CHECK_BEHIND: Caught("restore"),
-    Guard.CHECK_AHEAD: Caught("zombie, loss"),
-    Guard.CHECK_INPUTS: Caught("zombie, copy"),
+    Guard.CHECK_AHEAD: Caught("stray copy, three files"),
+    Guard.CHECK_INPUTS: Caught("stray copy"),
     Guard.CHECK_DAMAGE: Caught("loss"),
-    Guard.SEED_LOCKED: Caught("restore"),
     Guard.FORWARD_SPARES: Caught("sweep, recover, restore, backups"),
+    Guard.NUMBER_SKIPS: Caught("delivery ids, another pipeline"),
+    Guard.RECOVER_NAMES: Caught("prune, recover, restore"),
+    Guard.MARKER: Caught("prune, rewind"),
     Guard.SWEEP_KNOWN: Caught("sweep, restore"),
     Guard.SWEEP_FENCED: Caught("sweep"),
     Guard.SWEEP_FENCED_BEFORE: Caught("sweep, restore"),
@@ -116,11 +158,13 @@ CAUGHT_BY: dict[Guard, Caught] = {
     Guard.APART_LIVE: Caught(
         "replays, one file", instead_of=frozenset((Guard.INPUTS_UNIQUE, Guard.POINTER_CAS))
     ),
+    Guard.CONTINUITY: Caught("restore", instead_of=frozenset((Guard.CHECK_INPUTS,))),
+    Guard.SEED_LOCKED: Caught("restore", instead_of=frozenset((Guard.CHECK_INPUTS,))),
+    Guard.CHECK_CURRENT: Caught("stray copy", instead_of=frozenset((Guard.CHECK_INPUTS,))),
     Guard.BATCH_UNIQUE: Caught("zombie", instead_of=ONCE),
     Guard.UNKNOWN_WAITS: Caught("zombie", instead_of=ONCE),
     Guard.RANDOM_TOKEN: Caught("zombies, restore", instead_of=ONCE),
     Guard.SKIP_NEEDS_LEASE: Caught("zombie, old copy", instead_of=frozenset((Guard.INPUTS_SAME,))),
-    Guard.CHECK_CURRENT: Caught("zombie, recover, one file", instead_of=NEW_STREAM, beside=OLD_STREAM_SHUT),
     Guard.RECOVER_LEASE: Caught("zombie, recover, one file", instead_of=NEW_STREAM, beside=OLD_STREAM_SHUT),
     Guard.RECOVER_RECHECK: Caught("zombie, recover, one file", instead_of=NEW_STREAM, beside=OLD_STREAM_SHUT),
     Guard.FORWARD_ATTEMPT: Caught("sweep, recover, one file", instead_of=frozenset((Guard.SWEEP_KNOWN,))),

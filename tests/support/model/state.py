@@ -97,9 +97,20 @@ class Postgres:
     attempts: frozenset[Attempt] = frozenset()
     leases: int = 0  # counts only where tokens are taken from it (a removed guard)
     sequence: int = 0  # of delivery ids; counts only where they make a difference
+    taken: Inputs = NOTHING  # delivery ids of another pipeline's deliveries
+    newest: int = 0  # the attempt of the newest delivery; only where the marker is part of the world
+    numbers_compared: bool = True  # with the lake, since this server gave out the first
+    marker_compared: bool = True  # with the ledger, since this server is the one that runs ask
 
     def live_inputs(self) -> Inputs:
         return frozenset(file for delivery in self.deliveries if delivery.live for file in delivery.inputs)
+
+    def has(self, attempt: int) -> bool:
+        return any(delivery.attempt == attempt for delivery in self.deliveries)
+
+    def numbers(self) -> frozenset[int]:
+        """Return the delivery ids that the ledger refuses to give to another delivery."""
+        return self.taken | {delivery.number for delivery in self.deliveries if delivery.number}
 
     def first_batch(self, stream: int) -> int:
         return dict(self.streams).get(stream, 0)
@@ -137,6 +148,10 @@ class Checkpoint:
     def files(self, after: int, to: int) -> Inputs:
         return frozenset(file for place, files in self.sources if after < place <= to for file in files)
 
+    def read_until(self, batch: int) -> Inputs:
+        """Return the files of all batches up to this one; none where it is not planned here."""
+        return self.files(0, dict(self.offsets).get(batch, 0))
+
     def batches(self) -> tuple[tuple[int, Inputs], ...]:
         starts = (0, *(end for _, end in self.offsets))
         return tuple(
@@ -155,6 +170,10 @@ class Checkpoint:
             or self.end() > self.last_source()
             or not self.last_batch() - 1 <= self.mark <= self.last_batch()
         )
+
+
+Folders = frozenset[tuple[int, Checkpoint]]
+"""The checkpoint folders, each with the stream that its place is named by; somebody may put another's checkpoint there."""
 
 
 class At(StrEnum):
@@ -205,6 +224,7 @@ class RecoverAt(StrEnum):
     LEASED = "leased"
     DRAFTED = "drafted"
     LOCKED = "locked"
+    MENDED = "mended"  # what is lost for good is named, and nothing tells of a loss any more
     REGISTERED = "registered"
 
 
@@ -272,9 +292,12 @@ class Budget:
     crashes: int = 0
     lost_acks: int = 0
     backups: int = 0
-    restores: int = 0
+    restores: int = 0  # of PostgreSQL alone
+    rewinds: int = 0  # of PostgreSQL together with the checkpoints
     losses: int = 0
     copies: int = 0
+    prunes: int = 0
+    others: int = 0  # deliveries of another pipeline
     sweeps: int = 0
     replays: int = 0
     releases: int = 0
@@ -284,12 +307,20 @@ class Budget:
 class State:
     budget: Budget
     landed: Inputs = frozenset((0, 1))
+    pruned: Inputs = NOTHING  # had landed, were delivered, and were removed
+    named: Inputs = NOTHING  # lost files that recover named, and a person took care of
     numbered: bool = False  # delivery ids are part of the world
+    marked: bool = False  # the lake's marker is part of the world; where not, it could never be written
     suite: Inputs = NOTHING  # rows that break a rule: held, not delivered
     postgres: Postgres = Postgres()
     backup: Postgres | None = None  # the oldest that could be restored
-    checkpoint: Checkpoint | None = None
-    copy: Checkpoint | None = None  # somebody's copy of the folder
+    folders: Folders = frozenset()
+    kept_folders: Folders = frozenset()  # as they were at the backup, where they go back with it
+    copy: Checkpoint | None = None  # somebody's copy of a folder
+    marker: int = 0  # on S3: the attempt of the newest delivery; 0 = none
+    ever: frozenset[tuple[int, int]] = (
+        frozenset()
+    )  # (delivery id, attempt; 0 = another pipeline's), once committed
     data: frozenset[Object] = frozenset()  # on S3
     metadata: frozenset[Metadata] = frozenset((EMPTY,))  # on S3
     drivers: tuple[Driver, ...] = ()
@@ -297,6 +328,24 @@ class State:
     asides: tuple[Apart, ...] = ()
     sweeper: Sweeper | None = None
     ghost: Driver | None = None  # a transaction whose client is gone; the server may still commit it
+
+    def folder(self, stream: int) -> Checkpoint | None:
+        """Return what is in a stream's checkpoint folder."""
+        return next((found for place, found in self.folders if place == stream), None)
+
+    def with_folder(self, stream: int, content: Checkpoint | None) -> Folders:
+        """Return the folders once a stream's one has this content; None where it is removed."""
+        others = frozenset(one for one in self.folders if one[0] != stream)
+        return others if content is None else others | {(stream, content)}
+
+    def to_deliver(self) -> Inputs:
+        """Return what has landed, pruned since or not, and was not named as lost."""
+        return (self.landed | self.pruned) - self.named
+
+    def highest_number(self) -> int:
+        """Return the highest delivery id that anything on the lake carries, of whatever pipeline."""
+        carried = {item.number for item in self.data} | {number for number, who in self.ever if who == 0}
+        return max(carried, default=0)
 
     def locked(self) -> bool:
         """Tell whether an open transaction has locked the pipeline's row."""
@@ -309,6 +358,7 @@ class State:
 
     def fresh_attempt(self) -> int:
         used = {item.attempt for item in self.data} | {item.owner for item in self.metadata}
+        used |= {self.marker} | {attempt for _, attempt in self.ever}
         used |= {driver.attempt for driver in self.drivers} | {recover.attempt for recover in self.recovers}
         used |= {aside.attempt for aside in self.asides}
         for postgres in (self.postgres, self.backup):
@@ -336,7 +386,9 @@ class State:
     def fresh_stream(self) -> int:
         used = {item.stream for item in self.data} | {driver.stream for driver in self.drivers}
         used |= {recover.stream for recover in self.recovers} | {aside.stream for aside in self.asides}
-        used |= {folder.stream for folder in (self.checkpoint, self.copy) if folder}
+        used |= {self.copy.stream} if self.copy else set()
+        for place, folder in self.folders | self.kept_folders:
+            used |= {place, folder.stream}
         for postgres in (self.postgres, self.backup):
             if postgres is not None:
                 used |= {stream for stream, _ in postgres.streams} | {

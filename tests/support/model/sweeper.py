@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from .checks import behind_marker, misfit
 from .guards import Guard, Guards
-from .protocol import Go, Move, stop
+from .protocol import Go, Move
 from .state import Fate, State, Sweep, Sweeper
 
 
@@ -59,8 +60,10 @@ def decide(state: State, me: Sweeper, guards: Guards, go: Go) -> Iterator[Move]:
     """Yield the decision which attempts can't commit any more, whatever backup is restored."""
     if Guard.SWEEP_LOCKS in guards and state.locked():
         return
-    if Guard.SWEEP_REFUSES in guards and stop(state.checkpoint, state.postgres, guards):
-        yield go(None, "refuses: a stop is open")
+    if Guard.SWEEP_REFUSES in guards and (
+        behind_marker(state, state.postgres, guards) or misfit(state, state.postgres, guards)
+    ):
+        yield go(None, "refuses: checkpoint and ledger do not fit together")
         return
     rows = state.postgres.attempts
     chosen = settled(state if Guard.SWEEP_FENCED_BEFORE in guards else replace(state, backup=None))
