@@ -84,7 +84,7 @@ def run_query(
             f"Spark's JVM is gone: {error}", remedy=f"its log is {jvm_log.current()}; then run again"
         ) from error
     except StreamingQueryException as error:
-        _raise_end(ended_by(), error)  # a JVM on its way out ends what it is at
+        _raise_end(ended_by(), error)
         raised = failure.error if failure else None
         errors = [error] if raised is None else [raised, error]
         _refuse_other_schema(pipeline, errors)
@@ -97,9 +97,11 @@ def run_query(
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",
             remedy="see Spark's message; the next run goes on from the ledger",
         ) from error
+    else:  # a JVM on its way out may also end the query without an error
+        _raise_end(ended_by(), None)
 
 
-def _raise_end(ended: SluiceError | None, error: Exception) -> None:
+def _raise_end(ended: SluiceError | None, error: Exception | None) -> None:
     if ended is not None:
         raise ended from error
 

@@ -123,6 +123,7 @@ class Caught:
 
 ONCE: Guards = frozenset((Guard.CONTINUITY, Guard.INPUTS_UNIQUE))
 NEW_STREAM: Guards = frozenset((Guard.CURRENT_STREAM, Guard.INPUTS_UNIQUE))
+NO_ROW_SKIPPED: Guards = frozenset((Guard.CONTINUITY, Guard.SEED_LOCKED))
 OLD_STREAM_SHUT: Guards = frozenset((Guard.RECOVER_LEASE, Guard.RECOVER_RECHECK))
 
 CAUGHT_BY: dict[Guard, Caught] = {
@@ -158,8 +159,8 @@ CAUGHT_BY: dict[Guard, Caught] = {
     Guard.APART_LIVE: Caught(
         "replays, one file", instead_of=frozenset((Guard.INPUTS_UNIQUE, Guard.POINTER_CAS))
     ),
-    Guard.CONTINUITY: Caught("restore", instead_of=frozenset((Guard.CHECK_INPUTS,))),
-    Guard.SEED_LOCKED: Caught("restore", instead_of=frozenset((Guard.CHECK_INPUTS,))),
+    Guard.CONTINUITY: Caught("restore", instead_of=frozenset((Guard.CHECK_INPUTS,)), beside=NO_ROW_SKIPPED),
+    Guard.SEED_LOCKED: Caught("restore", instead_of=frozenset((Guard.CHECK_INPUTS,)), beside=NO_ROW_SKIPPED),
     Guard.CHECK_CURRENT: Caught("stray copy", instead_of=frozenset((Guard.CHECK_INPUTS,))),
     Guard.BATCH_UNIQUE: Caught("zombie", instead_of=ONCE),
     Guard.UNKNOWN_WAITS: Caught("zombie", instead_of=ONCE),
