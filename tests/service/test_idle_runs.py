@@ -39,32 +39,14 @@ def test_a_suite_that_is_gone_or_none_ends_a_run_also_where_nothing_has_landed(p
     suite.write_text("{")
     with pytest.raises(SetupError, match=r"orders\.json can't be read as a suite"):
         run(place, orders)
-    suite.write_text('{"name": "orders", "expectations": []}')
-    assert run(place, orders).batches == 0
 
 
-@pytest.mark.parametrize(
-    ("master", "good"),
-    [
-        ("locl", False),
-        ("local[two]", False),
-        ("spark:/host:7077", False),
-        ("local", True),
-        ("local[*, 3]", True),
-        ("spark://host:7077", True),
-        ("k8s://https://host:6443", True),
-        ("yarn", True),
-    ],
-)
+@pytest.mark.parametrize("master", ["locl", "local[two]", "spark:/host:7077"])
 def test_a_master_that_is_none_ends_a_run_also_where_nothing_has_landed(
-    place: Workspace, master: str, good: bool
+    place: Workspace, master: str
 ) -> None:
     (place.settings.suites[0] / "orders.json").write_text('{"name": "orders", "expectations": []}')
     other = replace(place, settings=place.settings.model_copy(update={"spark_master": master}))
-    orders = load_pipeline("orders", place.settings.pipelines)
-    if good:
-        assert run(other, orders).batches == 0
-        return
     with pytest.raises(SetupError, match="is no master of Spark: it names none of these") as refused:
-        run(other, orders)
+        run(other, load_pipeline("orders", place.settings.pipelines))
     assert refused.value.seen.startswith(f"SLUICE_SPARK_MASTER={master} is")

@@ -96,6 +96,17 @@ def test_a_run_of_ten_batches_opens_as_many_connections_as_one_of_one_but_for_it
     assert opened(1, 10) <= threads
 
 
+def test_a_run_that_finds_nothing_new_misses_a_suite_that_is_gone(home: Home) -> None:
+    home.land("orders/a.jsonl", orders(0, 3))
+    home.run()
+    suite = home.root / "our-suites" / "orders.json"
+    aside = suite.rename(home.root / "aside.json")
+    with pytest.raises(SetupError, match=r"Suite orders\.json of pipeline orders is in none of the folders"):
+        home.run()
+    aside.rename(suite)
+    assert home.run().batches == 0
+
+
 def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:
     """Java can't name a file whose name is no UTF-8, and nobody can read a link to nothing."""
     landed = home.land("orders/a.jsonl", orders(0, 10))

@@ -21,7 +21,9 @@ SCENARIOS: dict[str, Scenario] = {
     "stray copy, three files": Scenario(budget=Budget(starts=2, crashes=1), alive=1, stray=True, files=3),
     "zombie, restore": Scenario(budget=Budget(starts=2, backups=1, restores=1)),
     "zombies, restore": Scenario(budget=Budget(starts=3, backups=1, restores=1), files=1),
-    "recover, restore": Scenario(budget=Budget(starts=1, recovers=2, backups=1, restores=1)),
+    "recover, restore, one file": Scenario(
+        budget=Budget(starts=1, recovers=2, backups=1, restores=1), files=1
+    ),
     "delivery ids": Scenario(
         budget=Budget(starts=2, crashes=1, recovers=1, backups=1, restores=1), alive=1, numbered=True
     ),
@@ -93,6 +95,7 @@ LARGE: dict[str, Scenario] = {
         numbered=True,
         marked=True,
     ),
+    "recover, restore": Scenario(budget=Budget(starts=1, recovers=2, backups=1, restores=1)),
     "two runs, loss": Scenario(budget=Budget(starts=2, losses=1, recovers=1)),
     "zombie, restore, loss": Scenario(budget=Budget(starts=3, backups=1, restores=1, losses=1)),
     "sweep, recover, backups": Scenario(budget=Budget(starts=2, recovers=1, sweeps=1, backups=2), files=1),
