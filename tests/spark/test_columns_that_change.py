@@ -53,6 +53,7 @@ def test_more_and_wider_columns_are_delivered_judged_and_replayed_with_what_came
 
 
 def test_a_plan_of_a_replay_tells_what_it_does_to_the_columns_and_the_replay_does_that(home: Home) -> None:
+    home.judge(*RULES[:2])
     home.declare(text=NARROW)
     home.land("orders/1.jsonl", orders(0, 5))
     [first] = home.run().deliveries

@@ -93,7 +93,7 @@ class DocsPage:
                     "data_asset_name": self.table,
                     "delivery": self.batch.delivery_id,
                     "stream": self.batch.stream_id,
-                    "batch": self.batch.batch_id,
+                    **({"batch": self.batch.batch_id} if self.batch.kind == "stream" else {}),
                     "suite_digest": self.batch.suite_digest,
                     "inputs": list(self.inputs),
                 },
