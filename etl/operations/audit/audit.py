@@ -348,9 +348,14 @@ def _next(
             f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
         )
     other = {one.delivery_id for one in differences if one.delivery_id is not None}
-    if other and state:
+    if other and state and mode_of(pipeline.sink).only_newest:
         commands.append(
             'docs/state.md, "All of it anew": no batch of a transform that keeps state can be replayed by itself'
+        )
+    elif other and state:
+        commands.append(
+            f"`sluice recover {name} --before {min(other)} --why …` takes these and all after them out of both sinks, and"
+            " the next run computes them anew; --plan says what it would do"
         )
     elif pipeline.replayable and (to_replay := other - releases):
         commands.append(
