@@ -7,9 +7,11 @@ from collections import Counter
 
 import pytest
 
+from etl.airflow.pages import pages
 from etl.common.errors import Fenced, InputsChanged, LedgerBehind, SetupError
 from etl.common.steps import Step
 from etl.ledger.quarantine import RowSelection, held_rows
+from etl.operations.suites.stored_batches import stored_batches
 from etl.runs.recovery.withdrawal import Withdrawn, withdraw
 from etl.runs.recovery.withdrawal_plan import WithdrawalPlan, plan_withdrawal
 from etl.runs.replay.plan import Selection, plan
@@ -31,9 +33,11 @@ from tests.support.data.taps import (
 )
 from tests.support.home import Home, failing_at, once_at
 from tests.support.oracle import Rows
+from tests.support.pages.drawn import BELOW, draw, shown
 
 NEXT_CENTURY = '{"phone": "+459", "at": "2125-01-01T00:00:00Z", "action": "call"}\n'
 BOUND = {"at": dt.timedelta(hours=1)}
+BEFORE = 5  # files, of which the first ones have closed hours
 WHY = "a device's clock was wrong"
 
 
@@ -44,7 +48,7 @@ def test_a_poisoned_watermark_is_undone(home: Home) -> None:
     declare(home, sink="Append()", not_after=BOUND)
     done = go_back(home, poisoned)
     assert (done.receipt.delivered, done.receipt.kind) == (0, "withdrawal")
-    assert in_force(home) == hourly(flat(IN_TIME[:2]), until=closed_by(0))
+    assert in_force(home) == hourly(flat(IN_TIME[:BEFORE]), until=closed_by(BEFORE - 2))
     assert_clean(home)
 
     home.run(NAME)
@@ -70,7 +74,7 @@ def test_rows_that_leaving_ones_had_covered_come_back(home: Home) -> None:
     poisoned = deliver_poisoned(home, sink=UPSERT)
     declare(home, not_after=BOUND)
     go_back(home, poisoned)
-    assert in_force(home) == hourly(flat(IN_TIME[:2]))
+    assert in_force(home) == hourly(flat(IN_TIME[:BEFORE]))
     assert_clean(home)
     home.run(NAME)
     assert in_force(home) == hourly(flat(IN_TIME))
@@ -89,7 +93,7 @@ def test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done(home: Home)
         assert live(home) == deliveries, "the stream goes on, and there is nothing new"
     with failing_at(Step.COMMITTED):
         go_back(home, poisoned)
-    assert in_force(home) == hourly(flat(IN_TIME[:2]), until=closed_by(0))
+    assert in_force(home) == hourly(flat(IN_TIME[:BEFORE]), until=closed_by(BEFORE - 2))
     home.run(NAME)
     assert in_force(home) == hourly(flat(IN_TIME), until=closed_by(len(IN_TIME) - 1))
     assert_clean(home)
@@ -156,14 +160,14 @@ def test_the_command_tells_what_it_would_do_and_then_does_it(home: Home) -> None
     planned = home.sluice("recover", NAME, "--before", str(poisoned), "--plan")
     assert (planned.returncode, planned.stderr) == (0, "")
     assert f"taps: back to before delivery {poisoned}: " in planned.stdout
-    assert "read again 8 files, by the next run; 0 changed since, 0 can't be" in planned.stdout
+    assert "read again 5 files, by the next run; 0 changed since, 0 can't be" in planned.stdout
     refused = home.sluice("recover", NAME, "--before", str(poisoned))
     assert (refused.returncode, "--why" in refused.stderr) == (2, True), refused.stderr
     assert home.history() == before
 
     done = home.sluice("recover", NAME, "--before", str(poisoned), "--why", WHY)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("next: `sluice run taps`, which reads 8 files again\n")
+    assert done.stdout.endswith("next: `sluice run taps`, which reads 5 files again\n")
     home.run(NAME)
     assert in_force(home) == hourly(flat(IN_TIME), until=closed_by(len(IN_TIME) - 1))
 
@@ -251,7 +255,13 @@ def test_a_withdrawal_is_no_batch(home: Home) -> None:
     withdrawn = go_back(home, second).receipt.delivery_id
     home.run(NAME)
     assert not plan(home.place, home.pipeline(NAME), Selection(deliveries=((second, second),))).deliveries
-    assert home.ask("SELECT delivery_id FROM sluice.quality WHERE delivery_id = %s", withdrawn) == []
+    assert [one.delivery_id for one in stored_batches(home.dsn, home.pipeline(NAME))] == batches(home)
+    page, _ = draw(home.dsn, lambda cursor: pages.batch(cursor, NAME, BELOW, delivery=withdrawn))
+    told = f"It brought nothing and took out of both sinks delivery {second}"
+    assert (told in shown(page), f"asked for by tests : {WHY}" in shown(page)) == (True, True), shown(page)
+    assert "No suite judged it." in shown(page)
+    [(last,)] = home.ask("SELECT delivery_id FROM sluice.quality_pipeline WHERE pipeline = %s", NAME)
+    assert last == batches(home)[-1]
     done = go_back(home, first)
     assert withdrawn in done.plan.numbers
     assert withdrawn not in done.plan.leaving
@@ -261,13 +271,15 @@ def test_a_withdrawal_is_no_batch(home: Home) -> None:
 
 
 def deliver_poisoned(home: Home, *, sink: str) -> int:
-    """Deliver two files, a record of the next century and the other files; return the delivery that had the record."""
+    """Deliver some files, a record of the next century and the other files; return the delivery that had the record."""
     declare(home, sink=sink)
-    land_all(home, IN_TIME[:2])
-    home.write(f"{NAME}/001b.jsonl", NEXT_CENTURY)
-    land_all(home, IN_TIME[2:], first=2)
+    land_all(home, IN_TIME[:BEFORE])
+    home.write(f"{NAME}/poison.jsonl", NEXT_CENTURY)
+    land_all(home, IN_TIME[BEFORE:], first=BEFORE)
     assert home.run(NAME).late > 0
-    [(poisoned,)] = home.ask("SELECT delivery_id FROM sluice.delivery_input WHERE path LIKE '%%/001b.jsonl'")
+    [(poisoned,)] = home.ask(
+        "SELECT delivery_id FROM sluice.delivery_input WHERE path LIKE '%%/poison.jsonl'"
+    )
     return int(poisoned)
 
 
@@ -287,6 +299,11 @@ def plan_and_deliver(home: Home, before: int) -> WithdrawalPlan:
 
 def live(home: Home) -> list[int]:
     query = "SELECT delivery_id FROM sluice.delivery WHERE live ORDER BY commit_seq"
+    return [number for (number,) in home.ask(query)]
+
+
+def batches(home: Home) -> list[int]:
+    query = "SELECT delivery_id FROM sluice.delivery WHERE live AND kind = 'stream' ORDER BY commit_seq"
     return [number for (number,) in home.ask(query)]
 
 
