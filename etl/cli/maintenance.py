@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli.shared import AsJson, PipelineName, load, open_workspace, out, print_json, shown_lines, who
+from etl.cli.withdrawal import Before, PlanOnly, go_back
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -37,7 +38,9 @@ def recover(
             "--accept-gone", help="Go on without the records that Kafka no longer has; kept on record."
         ),
     ] = False,
-    why: Annotated[str | None, typer.Option(help="The reason, kept with --accept-gone.")] = None,
+    why: Annotated[str | None, typer.Option(help="The reason, kept with --accept-gone or --before.")] = None,
+    before: Before = None,
+    plan_only: PlanOnly = False,
 ) -> None:
     """Repair a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or delivered twice.
 
@@ -48,6 +51,13 @@ def recover(
     from etl.runs.recovery.base import AcceptedGaps
     from etl.runs.recovery.recover import recover as recover_pipeline
 
+    if (plan_only and before is None) or (accept_gone and before is not None):
+        raise SetupError(
+            "--plan needs --before, which --accept-gone does not go with", remedy="`sluice recover --help`"
+        )
+    if before is not None:
+        go_back(name, before, why=why, plan_only=plan_only)
+        return
     if accept_gone != bool(why):
         raise SetupError(
             "--accept-gone needs --why, and --why needs --accept-gone", remedy="`sluice recover --help`"

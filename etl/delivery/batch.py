@@ -187,7 +187,7 @@ class Receipt:
 
     batch_id: int
     delivery_id: int
-    kind: str = "stream"  # or replay, or release
+    kind: str = "stream"  # or replay, release, withdrawal
     delivered_before: bool = False  # by an earlier run: nothing was done now
     rows_in: int = 0
     records: int = 0  # that were read

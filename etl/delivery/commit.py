@@ -265,7 +265,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
         _merge(cursor, it)
     _hold(cursor, it)
     kind.keep_releases(cursor, entry)
-    insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
+    if kind.is_judged:
+        insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
     _swap(cursor, sinks.table, drafts.data, drafts.base.data)
     _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.base.quarantine)

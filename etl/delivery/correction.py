@@ -1,5 +1,5 @@
 """Corrections, which are deliveries outside the stream: a replay replaces earlier deliveries, a release lets rows out of
-quarantine.
+quarantine, a withdrawal takes deliveries out.
 
 Each is one batch of a stream of its own, staged and judged like any other and committed by the same transaction, under
 the same lock of the pipeline's row. It does not take the stream's lease. Two things decide whether it may commit: its
@@ -32,7 +32,7 @@ from etl.sinks.warehouse.table import Warehouse
 
 STATEMENTS = Statements(__name__)
 
-Kind = Literal["replay", "release"]
+Kind = Literal["replay", "release", "withdrawal"]
 HeldText = tuple[int, str | None, str | None, str | None]  # number, row, raw, source path
 
 
@@ -48,8 +48,8 @@ class Correction(DeliveryKind):
     kept_releases: tuple[int, ...] = ()  # releases from those, which stay
     released_from: int | None = None  # the delivery that holds the rows
     rows: tuple[int, ...] = ()  # quarantine ids that are let out
-    who: str
-    why: str
+    who: str = ""  # for what is kept row by row
+    why: str = ""
 
     stops_stream = False
 
@@ -252,9 +252,9 @@ def _refuse_released_since(cursor: Cursor, change: Correction, pipeline: str) ->
     )
     if numbers := [str(number) for (number,) in cursor.fetchall()]:
         raise NeedsPerson(
-            f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
-            f" {', '.join(numbers)}, while the replay was under way. Nothing was changed",
-            remedy="run the same command again, which says what to do with them",
+            f"{pipeline}: rows that these batches had held were released, by deliveries {', '.join(numbers)}, while the"
+            f" {change.name} was under way. Nothing was changed",
+            remedy="run the same command again, which says what becomes of them",
         )
 
 

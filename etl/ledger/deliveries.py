@@ -32,7 +32,7 @@ class LiveDelivery:
     delivery_id: int
     stream_id: str
     batch_id: int
-    kind: str  # stream, replay or release
+    kind: str  # stream, replay, release or withdrawal
     commit_seq: int  # the number of its commit among the pipeline's
     delivered: int
     quarantined: int
@@ -70,7 +70,7 @@ class KnownAttempt:
 
 
 def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | None, int]]:
-    """Return the live deliveries of batches, releases left out, in the order of their commits.
+    """Return the live deliveries of batches, without releases and withdrawals, in the order of their commits.
 
     Each is its number, watermark (None: not known) and time; both times are in ms.
     """

@@ -10,6 +10,7 @@ from etl.common.number_ranges import format_ranges
 from etl.common.wording import pluralize
 from etl.operations.audit.compare import AuditDifference
 from etl.pipeline import Pipeline
+from etl.sinks.modes import mode_of
 
 SHOWN = 20  # of a kind, in the lines for people
 
@@ -124,9 +125,14 @@ def ways_back(
             f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
         )
     other = {one.delivery_id for one in differences if one.delivery_id is not None}
-    if (other or changed) and state:
+    if (other or changed) and state and mode_of(pipeline.sink).only_newest:
         commands.append(
             'docs/state.md, "All of it anew": no batch of a transform that keeps state can be replayed by itself'
+        )
+    elif (other or changed) and state:
+        commands.append(
+            f"`sluice recover {name} --before {min(other | changed)} --why …` takes these and all after them out of both"
+            " sinks, and the next run computes them anew; --plan says what it would do"
         )
     elif pipeline.replayable and (to_replay := other - releases):
         commands.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.preflight import refuse_unknown, unfit, unknown_streams
-from etl.runs.recovery.base import Recovery, RecoveryRequest
+from etl.runs.recovery.base import ReadAgain, RecordedBatch, Recovery, RecoveryRequest, StateRecovery
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
 from etl.sources.base import Source, SourceKind
@@ -155,6 +155,20 @@ class ContinuedStream(PipelineStream[Kind]):
             return problem
         delivered = known.next_batch - 1
         return self._read_otherwise(known, checkpoint, delivered) if delivered in checkpoint.offsets else None
+
+    @abstractmethod
+    def read_again(
+        self, leaving: Sequence[RecordedBatch], before: Sequence[RecordedBatch], spark: SparkSession | None
+    ) -> ReadAgain:
+        """Look for the inputs of batches that are to be read again, and of those before, which the state was computed from.
+
+        Spark is started where it is needed and None is given.
+        """
+
+    @abstractmethod
+    def recovery(
+        self, request: RecoveryRequest, spark: SparkSession | None
+    ) -> AbstractContextManager[StateRecovery]: ...
 
     @abstractmethod
     def _read_otherwise(self, known: StreamState, checkpoint: Kind, delivered: int) -> SluiceError | None:

@@ -75,6 +75,10 @@ class LostDelivery:
     def of_the_stream(self) -> bool:
         return self.entry.kind == "stream"
 
+    @property
+    def withdraws(self) -> bool:
+        return self.entry.kind == "withdrawal"
+
 
 @dataclass(frozen=True, kw_only=True)
 class OnLake:
@@ -157,7 +161,7 @@ def _chain(
 
     Of several that follow it, the one that others follow is taken. Each is the next batch of its stream: an
     attempt that was under way when PostgreSQL went back may name the same previous delivery as the batch
-    before it.
+    before it. The chain ends before a withdrawal: what came after that was read a second time, and would be there twice.
     """
     after: dict[int | None, list[LostDelivery]] = {}
     for one in unknown:
@@ -167,6 +171,8 @@ def _chain(
         one for one in after.get(last, ()) if one.entry.batch_id == next_batch[one.entry.stream_id]
     ]:
         following_one = max(following, key=lambda one: (one.delivery_id in after, one.delivery_id))
+        if following_one.withdraws:
+            break
         chain.append(following_one)
         last = following_one.delivery_id
         next_batch[following_one.entry.stream_id] = following_one.entry.batch_id + 1
@@ -174,7 +180,7 @@ def _chain(
 
 
 def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], had: AbstractSet[str]) -> str:
-    """Say how to have a lost replay or release again, which can't be put back by itself.
+    """Say how to have a lost replay, release or withdrawal again, which can't be put back by itself.
 
     `lost` are all that were lost, by number; `had` the inputs that are in force now, or that the stream reads.
     """
@@ -183,6 +189,14 @@ def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], had: Abstra
         holding = sorted({live_one for origin in _changed_by(one) for live_one in _in_force(origin, lost)})
         return f"release {number}: its rows are held again: " + ", ".join(
             f"`sluice quarantine list {pipeline} --delivery {origin}`" for origin in holding
+        )
+    if one.withdraws:
+        first = min(
+            live_one for withdrawn in one.manifest.supersedes for live_one in _in_force(withdrawn, lost)
+        )
+        return (
+            f"withdrawal {number}: what it had taken out is in force again:"
+            f' `sluice recover {pipeline} --before {first} --why "…"`'
         )
     reasons = []
     if in_force_again := {
@@ -208,7 +222,7 @@ def is_missed(
     holding: AbstractSet[int],
     had: AbstractSet[str],
 ) -> bool:
-    """Tell whether a lost replay or release is missed.
+    """Tell whether a lost replay, release or withdrawal is missed.
 
     What it had changed is live, or held, again as before it; or history that it had loaded is in no delivery.
     """

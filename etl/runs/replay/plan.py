@@ -274,16 +274,13 @@ def plan(
         STATEMENTS.execute(cursor, "in_force", deliveries=numbers)
         deliveries = rows_as(cursor, PlannedDelivery)
         replaced = [one.delivery_id for one in deliveries]
-        STATEMENTS.execute(cursor, "releases", deliveries=replaced)
-        releases = rows_as(cursor, PlannedRelease)
+        releases = releases_of(cursor, replaced)
         recorded = rows_as(STATEMENTS.execute(cursor, "inputs", deliveries=replaced), Input)
         STATEMENTS.execute(cursor, "unread", deliveries=replaced, prefix=UNREADABLE_RAW)
         unread = frozenset(cursor.fetchall())
         made_with = STATEMENTS.execute(cursor, "made_with", deliveries=replaced).fetchall()
         ranges = joined(ranges_of(cursor, replaced))
-        released = [one.delivery_id for one in releases]
-        STATEMENTS.execute(cursor, "files", deliveries=[*replaced, *released])
-        files = [DeliveryFile(*one) for one in cursor.fetchall()]
+        files = files_of(cursor, [*replaced, *(one.delivery_id for one in releases)])
         newest = last_delivery(cursor, pipeline.name)
         loads = selection.interval is not None and pipeline.start is not None
         live = {one.path for one in live_inputs(cursor, pipeline.name)} if loads else frozenset()
@@ -314,6 +311,17 @@ def plan(
         history=history,
         files=files,
     )
+
+
+def releases_of(cursor: Cursor, deliveries: Sequence[int]) -> list[PlannedRelease]:
+    """Return the live releases of rows that these deliveries had held, or that such a release had."""
+    return rows_as(STATEMENTS.execute(cursor, "releases", deliveries=list(deliveries)), PlannedRelease)
+
+
+def files_of(cursor: Cursor, deliveries: Sequence[int]) -> list[DeliveryFile]:
+    """Return the objects that these deliveries wrote."""
+    STATEMENTS.execute(cursor, "files", deliveries=list(deliveries))
+    return [DeliveryFile(*one) for one in cursor.fetchall()]
 
 
 def _made_otherwise(workspace: Workspace, pipeline: Pipeline, made_with: Sequence[MadeWith]) -> list[str]:

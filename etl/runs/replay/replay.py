@@ -123,7 +123,7 @@ def replay(
             )
             context = replace(
                 opened.correction_context(lease, change, on_step),
-                change_log=_change_log(opened, change, workspace),
+                change_log=change_log(opened, change, workspace),
             )
             try:
                 receipt = deliver_correction(context, batch)
@@ -169,7 +169,7 @@ def refuse(
         )
 
 
-def _change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace) -> LakeLog | None:
+def change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace) -> LakeLog | None:
     """Return where an upsert sink finds what the replaced rows had covered; None for any other sink."""
     if not opened.sinks.warehouse.keys:
         return None
@@ -189,6 +189,7 @@ def _change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace
         supersedes=change.supersedes,
         replaced=sorted(replaced.difference(missing)),
         lost=bool(missing),
+        withdraws=change.name == "withdrawal",
         connections=workspace.settings.pg_connections,
     )
 

@@ -3,7 +3,7 @@
 -- let out of quarantine are in the files of the batch that held them.
 SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.committed_at, d.suite_digest, d.malformed, d.records,
        coalesce(f.data, ARRAY[]::text[]) AS data, coalesce(f.quarantine, ARRAY[]::text[]) AS quarantine
-FROM (SELECT * FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live AND kind <> 'release'
+FROM (SELECT * FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live AND kind IN ('stream', 'replay')
       ORDER BY commit_seq DESC LIMIT %(last)s) d,
      LATERAL (SELECT array_agg(path ORDER BY path) FILTER (WHERE kind = 'data') AS data,
                      array_agg(path ORDER BY path) FILTER (WHERE kind = 'quarantine') AS quarantine
