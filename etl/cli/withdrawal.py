@@ -52,11 +52,12 @@ def _tell_batch(batch: int, of: int) -> None:
 
 def _say(done: Withdrawn) -> None:
     from etl.common.number_ranges import format_ranges
+    from etl.common.wording import pluralize
 
     plan, name = done.plan, done.plan.pipeline
     out.print(
         f"{name}: delivery {done.receipt.delivery_id} took {format_ranges(sorted(plan.numbers))} out of both sinks:"
-        f" {plan.rows:,} rows delivered, {plan.held:,} quarantined"
+        f" {pluralize(plan.rows, 'row')} delivered, {plan.held:,} quarantined"
     )
     out.print(f"  stream {done.stream.stream_id} goes on from the state of before delivery {plan.before}")
     out.print(f"next: `sluice run {name}`, which reads {plan.inputs} again")

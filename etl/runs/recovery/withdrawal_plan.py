@@ -76,7 +76,7 @@ class WithdrawalPlan:
         files = sum(len(one.files) for one in self.leaving.values())
         ranges = [part for one in self.leaving.values() for part in one.ranges]
         if ranges:
-            return f"{sum(part.end - part.start for part in ranges):,} offsets"
+            return pluralize(sum(part.end - part.start for part in ranges), "offset")
         return pluralize(files, "file")
 
     def refuse(self) -> None:
