@@ -1,0 +1,148 @@
+"""Words what an audit found, and which commands lead back from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etl.common.number_ranges import format_ranges
+from etl.common.wording import pluralize
+from etl.operations.audit.compare import AuditDifference
+from etl.pipeline import Pipeline
+from etl.sinks.modes import mode_of
+
+SHOWN = 20  # of a kind, in the lines for people
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """An object that no retained metadata references: what a failed attempt left, until it is swept."""
+
+    uri: str
+    bytes: int
+    delivery_id: int | None  # of the attempt that wrote it; None: PostgreSQL knows none
+    state: str  # of the attempt: open, delivered, stopped, failed, fenced, lost or unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """What was read and what was found."""
+
+    pipeline: str
+    snapshot_id: int | None
+    deliveries: int  # live in the ledger
+    rows: Mapping[str, int]  # place -> rows that were read there
+    differences: Sequence[AuditDifference]
+    orphans: Sequence[Orphan]
+    changed_inputs: Sequence[str]  # delivered files that are no longer as they were
+    changed_deliveries: Mapping[
+        int, Sequence[str]
+    ]  # the same sentences by the deliveries that have these files
+    undelivered: Sequence[str]  # paths of landed files that the stream takes and no delivery has yet
+    next: Sequence[str]  # what leads back
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        return not self.differences
+
+    def json(self) -> dict[str, Any]:
+        return {"clean": self.clean, **asdict(self)}
+
+    def lines(self) -> list[str]:
+        """Return the report in lines for people."""
+        rows = ", ".join(f"{sink} {count:,}" for sink, count in self.rows.items())
+        count = len(self.changed_inputs)
+        since = f", but {pluralize(count, 'delivered file')} {_have(count)} changed since" if count else ""
+        verdict = f"clean{since}: both sinks hold what was delivered" if self.clean else "NOT clean"
+        lines = [
+            f"{self.pipeline}: {verdict}",
+            f"  {pluralize(self.deliveries, 'delivery', 'deliveries')}; rows read: {rows}",
+        ]
+        lines += _some("difference", "", [one.what for one in self.differences])
+        lines += _orphan_lines(self.orphans)
+        changed = [
+            f"delivery {delivery}: {what}"
+            for delivery, whats in self.changed_deliveries.items()
+            for what in whats
+        ]
+        lines += _some("delivered file", f"that {_have(count)} changed since", changed)
+        them = "it" if len(self.undelivered) == 1 else "them"
+        not_yet = f"that no delivery has; a run delivers {them}, or says why not"
+        lines += _some("landed file", not_yet, self.undelivered)
+        return lines + [f"next: {one}" for one in self.next]
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _some(noun: str, title: str, items: Sequence[str]) -> list[str]:
+    if not items:
+        return []
+    more = [f"    and {len(items) - SHOWN:,} more (--json lists all)"] if len(items) > SHOWN else []
+    heading = f"  {pluralize(len(items), noun)}{f' {title}' if title else ''}:"
+    return [heading, *(f"    {item}" for item in items[:SHOWN]), *more]
+
+
+def _orphan_lines(orphans: Sequence[Orphan]) -> list[str]:
+    """Sum up objects by the attempt that wrote them: a killed run leaves dozens."""
+    if not orphans:
+        return []
+    sizes: dict[tuple[bool, int, str], list[int]] = {}
+    for one in orphans:
+        sizes.setdefault((one.delivery_id is None, one.delivery_id or 0, one.state), []).append(one.bytes)
+    return [
+        f"  {_of_size([one.bytes for one in orphans])} that nothing refers to (see `sluice sweep`; --json lists them):",
+        *(
+            f"    {'of no known attempt' if unknown else f'delivery {delivery}, {state}'}: {_of_size(sizes[key])}"
+            for key in sorted(sizes)
+            for unknown, delivery, state in [key]
+        ),
+    ]
+
+
+def _of_size(sizes: Sequence[int]) -> str:
+    return f"{pluralize(len(sizes), 'object')} of {pluralize(sum(sizes), 'byte')}"
+
+
+def ways_back(
+    pipeline: Pipeline,
+    differences: Sequence[AuditDifference],
+    *,
+    changed: set[int],
+    releases: set[int],
+    state: bool,
+) -> list[str]:
+    """Name the commands that lead back from these differences, and to what `changed` deliveries' files are now.
+
+    What `releases` delivered is not replayed by itself.
+    """
+    name, commands = pipeline.name, []
+    if any(one.kind == "table" for one in differences):
+        commands.append(
+            f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
+        )
+    other = {one.delivery_id for one in differences if one.delivery_id is not None}
+    if (other or changed) and state and mode_of(pipeline.sink).only_newest:
+        commands.append(
+            'docs/state.md, "All of it anew": no batch of a transform that keeps state can be replayed by itself'
+        )
+    elif (other or changed) and state:
+        commands.append(
+            f"`sluice recover {name} --before {min(other | changed)} --why …` takes these and all after them out of both"
+            " sinks, and the next run computes them anew; --plan says what it would do"
+        )
+    elif pipeline.replayable and (to_replay := other - releases):
+        commands.append(
+            f"`sluice replay {name} --deliveries {format_ranges(to_replay)} --accept-changed` delivers these"
+            " from their inputs again,"
+            " and replaces whatever both sinks have of them; --plan says what it would do"
+        )
+    if (apart := changed - other) and not state:
+        commands.append(
+            f"`sluice replay {name} --deliveries {format_ranges(apart)} --accept-changed` delivers these files as"
+            " they are now, in place of what was delivered of them; --plan says what it would do"
+        )
+    return commands

@@ -1,0 +1,10 @@
+-- name: named
+-- A delivery as it is on record.
+SELECT kind, live, superseded_by, released_from, commit_seq FROM sluice.delivery
+WHERE pipeline = %(pipeline)s AND delivery_id = %(delivery)s
+
+-- name: from_on
+-- The live deliveries from a place in the order of commits on, without releases: these go with what had held their rows.
+SELECT delivery_id, stream_id::text, batch_id, kind, rows_in, delivered, quarantined, suite_digest, committed_at
+FROM sluice.delivery
+WHERE pipeline = %(pipeline)s AND live AND kind <> 'release' AND commit_seq >= %(commit_seq)s ORDER BY commit_seq

@@ -1,0 +1,71 @@
+"""Counts are written in one way: with their thousands, and with the noun in the right number."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from etl.common.wording import pluralize
+from tests.support.environment import REPOSITORY
+
+NOUNS = (
+    "batches|bytes|characters|columns|corrections|deliveries|digits|elements|expectations|features|fields|files|flights"
+    "|groups|jars|keys|lines|models|nulls|objects|offsets|partitions|ranges|records|replays|reports|rows|rules|sources"
+    "|tables|tasks|times|tries|uploads|values"
+)
+QUALITIES = "declared|delivered|different|held|input|landed|malformed|released|unfinished"
+BY_HAND = re.compile(rf" (?:(?:{QUALITIES}) )?(?:{NOUNS})\b(?!/)")
+PAGES = "etl/airflow/pages/"  # their templates word most of their counts
+
+
+def by_hand(source: str) -> Iterator[int]:
+    """Yield the lines of f-strings that write a value and then a plural, whatever the value; a constant may be known."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for value, text in zip(node.values, node.values[1:], strict=False):
+            if not (isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant)):
+                continue
+            names = [one.id for one in ast.walk(value.value) if isinstance(one, ast.Name)]
+            constant = bool(names) and all(name.isupper() for name in names)
+            if BY_HAND.match(str(text.value)) and not constant:
+                yield value.lineno
+
+
+def test_no_sentence_writes_a_plural_behind_a_number_by_hand() -> None:
+    found = {
+        f"{file.relative_to(REPOSITORY)}:{line}"
+        for file in sorted((REPOSITORY / "etl").rglob("*.py"))
+        if PAGES not in str(file)
+        for line in by_hand(file.read_text())
+    }
+    assert sorted(found) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "caught"),
+    [
+        ('f"{count} rows"', True),
+        ('f"{len(files):,} input files of {name}"', True),
+        ('f"{name}: {count:,} held rows, {more}"', True),
+        ('f"{MOST} columns"', False),
+        ('f"{rate:,.0f} rows/s"', False),
+        ('f"{count} of its rows"', False),
+        ("f\"{pluralize(count, 'row')} held\"", False),
+    ],
+)
+def test_a_planted_plural_is_found(written: str, caught: bool) -> None:
+    assert bool(list(by_hand(written))) is caught
+
+
+def test_a_count_has_its_thousands_and_its_noun_the_right_number() -> None:
+    assert [pluralize(count, "batch", "batches") for count in (0, 1, 2, 1234)] == [
+        "0 batches",
+        "1 batch",
+        "2 batches",
+        "1,234 batches",
+    ]
+    assert pluralize(1, "row") == "1 row"
