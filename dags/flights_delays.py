@@ -16,11 +16,8 @@ from typing import Any
 from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, dag, task
 
 from etl.airflow.operator import assets
-from etl.common.settings import load_settings
-from etl.pipeline import loadable
 
-UPSTREAM = "flights"
-TABLE, LAKE = assets(UPSTREAM)
+TABLE, LAKE = assets("flights")
 DELAYS = Asset(name="delays of flights by carrier", uri="x-sluice://flights_delays", group="sluice")
 HOURLY = CronTriggerTimetable("0 * * * *", timezone="UTC")
 AFTER = Param(
@@ -59,7 +56,7 @@ def flights_delays() -> None:
         from etl import delivered
 
         kept, cleared, after = place(inlet_events), again(inlet_events, dag_run), params["after"]
-        new = delivered(UPSTREAM, **(cleared or {"after": kept if after is None else after}))
+        new = delivered("flights", **(cleared or {"after": kept if after is None else after}))
         outlet_events[DELAYS].extra.update(asdict(new), place=kept if cleared else new.to)
         return mean_delays(new.deliveries) if new.deliveries else []
 
@@ -87,7 +84,7 @@ def mean_delays(deliveries: Sequence[int]) -> list[dict[str, Any]]:
 
     spark = etl.session()
     try:
-        found = etl.read(spark, UPSTREAM, deliveries=deliveries, skip_replaced=True)
+        found = etl.read(spark, "flights", deliveries=deliveries, skip_replaced=True)
         delays = found.groupBy("carrier").agg(
             F.count("*").alias("flights"), F.mean("dep_delay").alias("delay")
         )
@@ -96,5 +93,4 @@ def mean_delays(deliveries: Sequence[int]) -> list[dict[str, Any]]:
         spark.stop()
 
 
-if UPSTREAM in loadable(load_settings().pipelines):
-    flights_delays()
+flights_delays()

@@ -29,7 +29,6 @@ from etl.airflow.retries import (
 )
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
-from etl.airflow.told import event_extra, told_to
 from etl.common.wording import drifted, left_out
 from etl.runs.summary import Summary
 
@@ -73,8 +72,8 @@ class SluiceRunOperator(BaseOperator):
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last
-    one, which the operator reads: its outlets are its inlets, too. A run that Airflow ends comes to the end of
-    its batch first, where that takes no more than GRACE_SECONDS. With `follow` the run stays up.
+    one. A run that Airflow ends comes to the end of its batch first, where that takes no more than
+    GRACE_SECONDS. With `follow` the run stays up.
     """
 
     template_fields = ("pipeline", *FIELDS)
@@ -93,7 +92,6 @@ class SluiceRunOperator(BaseOperator):
     ) -> None:
         fields = {name: kwargs.pop(name, None) for name in FIELDS}
         super().__init__(**kwargs)
-        self.inlets = [*self.inlets, *(one for one in self.outlets if one not in self.inlets)]
         self.follow = follow
         self.beside = beside
         self.alert_quarantine_share = alert_quarantine_share
@@ -106,7 +104,7 @@ class SluiceRunOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         _require_a_try(self, context)
         form = self.form
-        task_try = task_try_of(context, form, beside=self.beside, told_to=self._told_to(context))
+        task_try = task_try_of(context, form, beside=self.beside)
         arguments = ["run", self.pipeline, "--json", "--airflow"]
         if self.follow:
             arguments.append("--follow")
@@ -149,12 +147,6 @@ class SluiceRunOperator(BaseOperator):
         for asset in self.outlets:
             context["outlet_events"][asset].extra.update(event_extra(summary))
         return said
-
-    def _told_to(self, context: Context) -> int | None:
-        """Return the commit up to which the events of this pipeline's runs of the same kind have told."""
-        if not self.outlets:
-            return None
-        return told_to(context["inlet_events"], self.outlets[-1], self.pipeline, context["ti"].dag_id)
 
     @property
     def form(self) -> RunForm:
@@ -245,7 +237,7 @@ def _require_a_try(task: BaseOperator, context: Context) -> None:
         task.retry_policy.require_one_left(context)
 
 
-def task_try_of(context: Context, form: RunForm, *, beside: bool, told_to: int | None = None) -> TaskTry:
+def task_try_of(context: Context, form: RunForm, *, beside: bool) -> TaskTry:
     """Return who asks, in Airflow's own terms, and what the form says.
 
     Nothing is read out of the text of a run id.
@@ -263,7 +255,6 @@ def task_try_of(context: Context, form: RunForm, *, beside: bool, told_to: int |
         interval_end=end.isoformat() if end else None,
         who=dag_run.triggering_user_name,
         beside=beside,
-        told_to=told_to,
         **dataclasses.asdict(form),
     )
 
@@ -278,3 +269,19 @@ def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:
         kind = EndedAfterLong
     message = next((line for line in reversed(done.said) if line.startswith("sluice: ")), "")
     return kind(f"exit code {done.exit_code}. {message}".strip())
+
+
+def event_extra(summary: Summary) -> dict[str, Any]:
+    """Return what an asset event says: deliveries that no event has named, their rows, the lake's snapshot."""
+    return {
+        "action": "replaced" if summary.replaced else "released" if summary.released else "delivered",
+        "replaced": summary.replaced,
+        "released": summary.released,
+        "deliveries": summary.unreported,
+        "batches": len(summary.unreported),
+        "rows": summary.unreported_rows,
+        "quarantined": summary.unreported_quarantined,
+        "snapshot_id": str(summary.snapshot_id) if summary.snapshot_id is not None else None,
+        "stream": summary.stream,
+        "run": summary.run,
+    }

@@ -16,8 +16,6 @@ from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.definitions.retry_policy import RetryDecision
 from airflow.sdk.exceptions import AirflowException
 
-from etl.common.wording import pluralize
-
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -118,8 +116,7 @@ class Retries(ExceptionRetryPolicy):
         failed = self._tries(try_number, max_tries) - 1 - waits(context, max_tries)
         if failed > self.retries:
             raise NoTriesLeft(
-                f"{pluralize(failed, 'try has', 'tries have')} failed, the last without a word, and"
-                f" {self.retries} retries are declared"
+                f"{failed} tries have failed, the last without a word, and {self.retries} retries are declared"
             )
 
     def _tries(self, try_number: int, max_tries: int) -> int:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from etl.cli.shared import AsJson, PipelineName, load, open_workspace, out, print_json, shown_lines, who
-from etl.cli.withdrawal import Before, PlanOnly, go_back
-
-if TYPE_CHECKING:
-    from etl.pipeline import Pipeline
-    from etl.runs.recovery.recover import Recovered
 
 
 def audit(name: PipelineName, as_json: AsJson = False) -> None:
@@ -38,9 +32,7 @@ def recover(
             "--accept-gone", help="Go on without the records that Kafka no longer has; kept on record."
         ),
     ] = False,
-    why: Annotated[str | None, typer.Option(help="The reason, kept with --accept-gone or --before.")] = None,
-    before: Before = None,
-    plan_only: PlanOnly = False,
+    why: Annotated[str | None, typer.Option(help="The reason, kept with --accept-gone.")] = None,
 ) -> None:
     """Repair a checkpoint that is lost, damaged or out of step with the ledger; nothing is lost or delivered twice.
 
@@ -48,16 +40,10 @@ def recover(
     """
     from etl.common.errors import SetupError
     from etl.common.wording import pluralize
+    from etl.pipeline.replayability import run_command
     from etl.runs.recovery.base import AcceptedGaps
     from etl.runs.recovery.recover import recover as recover_pipeline
 
-    if (plan_only and before is None) or (accept_gone and before is not None):
-        raise SetupError(
-            "--plan needs --before, which --accept-gone does not go with", remedy="`sluice recover --help`"
-        )
-    if before is not None:
-        go_back(name, before, why=why, plan_only=plan_only)
-        return
     if accept_gone != bool(why):
         raise SetupError(
             "--accept-gone needs --why, and --why needs --accept-gone", remedy="`sluice recover --help`"
@@ -74,31 +60,22 @@ def recover(
     accepted = AcceptedGaps(who=who(), why=why) if why else None
     pipeline = load(name, workspace.settings)
     done = recover_pipeline(workspace, pipeline, on_progress=on_progress, accepted=accepted)
-    for line in recovered_lines(pipeline, done):
-        out.print(line)
-
-
-def recovered_lines(pipeline: Pipeline, done: Recovered) -> Iterator[str]:
-    """Yield lines that say what a recovery did, and what had been wrong."""
-    from etl.common.wording import pluralize
-    from etl.pipeline.replayability import run_command
-
     if done.problem is None:
-        yield f"{done.pipeline}: nothing to recover; checkpoint and ledger agree"
+        out.print(f"{name}: nothing to recover; checkpoint and ledger agree")
         return
-    yield f"{done.pipeline}: recovered, and ready to run"
-    yield f"  was: {done.problem}"
+    out.print(f"{name}: {done.problem}", markup=False)
     for receipt in done.restored:
-        yield (
+        out.print(
             f"  put back from the lake: delivery {receipt.delivery_id}, batch {receipt.batch_id},"
-            f" {pluralize(receipt.delivered, 'row')}"
+            f" {receipt.delivered:,} rows"
         )
-    yield from (f"  lost with PostgreSQL's last state: {line}" for line in done.to_redo)
-    yield from (f"  on record as gone: {line}" for line in done.gone)
+    for line in done.to_redo:
+        out.print(f"  lost with PostgreSQL's last state: {line}", markup=False)
+    for line in done.gone:
+        out.print(f"  on record as gone: {line}", markup=False)
     if pipeline.replayable:
-        known = f", whose checkpoint knows the {done.counted}" if done.seen else ""
-        yield f"  stream {done.stream}{known}"
-    yield f"next: `{run_command(pipeline)}`"
+        out.print(f"  stream {done.stream}, whose checkpoint knows the {done.seen:,} {done.counted}")
+    out.print(f"next: `{run_command(pipeline)}`")
 
 
 def sweep(
@@ -113,4 +90,4 @@ def sweep(
     workspace = open_workspace()
     report = sweep_pipeline(workspace, load(name, workspace.settings), dry_run=dry_run)
     for line in report.lines():
-        out.print(line)
+        out.print(line, markup=False)

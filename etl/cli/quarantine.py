@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from etl.cli.shared import (
     AsJson,
@@ -28,7 +29,7 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
-from etl.common.wording import first_few, pluralize, visible
+from etl.common.wording import first_few
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
@@ -132,7 +133,7 @@ def list_rows(
         print_json({"reasons": [asdict(one) for one in reasons], "rows": [one.json() for one in held]})
         return
     for one in reasons:
-        out.print(f"{one.rows:>9,}  {one.reason}  ({pluralize(one.deliveries, 'delivery', 'deliveries')})")
+        out.print(f"{one.rows:>9,}  {one.reason}  ({one.deliveries:,} deliveries)", markup=False)
     table = Table("id", "delivery", "batch", "reasons", "from", "row or raw record")
     for row in held:
         source = (row.source_path or "").rpartition("/")[2]
@@ -147,10 +148,12 @@ def list_rows(
         )
         table.add_row(*map(shown, cells))
     if not held:
-        out.print(f"{name}: no row is {status}" if selection.everything else f"{name}: no such row")
+        out.print(
+            f"{name}: no row is {status}" if selection.everything else f"{name}: no such row", markup=False
+        )
         return
     out.print(table)
-    out.print(f"next: `sluice quarantine show {name} {held[0].quarantine_id}`")
+    out.print(f"next: `sluice quarantine show {name} {held[0].quarantine_id}`", markup=False)
 
 
 @app.command()
@@ -181,9 +184,9 @@ def show(
     }
     for title, value in lines.items():
         if value is not None:
-            out.print(f"{title:<12} {visible(str(value))}")
+            out.print(Text(f"{title:<12} ") + shown(value))
     for column, value in (row.values or {}).items():
-        out.print(f"  {column:<24} {json.dumps(value)}")
+        out.print(Text("  ") + shown(f"{column:<24} {json.dumps(value)}"))
 
 
 @app.command()
@@ -209,10 +212,11 @@ def export(
             file.write(lines)
     except OSError as error:
         raise SetupError(f"{output} can't be written: {error.strerror}", remedy="name a new file") from error
-    out.print(f"{pluralize(len(held), 'row')} in {output}")
+    out.print(f"{len(held):,} rows in {output}", markup=False)
     out.print(
         f"next: correct the values in `row`, then `sluice quarantine release {name} --corrections {output}"
-        ' --why "…"`'
+        ' --why "…"`',
+        markup=False,
     )
 
 
@@ -244,17 +248,15 @@ def release(
             remedy="choose these rows too, or remove them from the file",
         )
     pipeline = load(name, workspace.settings)
-    if not rows.ids:
-        held = _as_they_are(name, held, changes)
 
     def tell(one: Receipt) -> None:
         to = err if as_json else out  # also where the JSON is to come at the end: a signal may come before it
         held_again = f", {one.quarantined:,} held again" if one.quarantined else ""
         to.print(
-            f"{name}: delivery {one.delivery_id}: {pluralize(one.delivered, 'row')} released{held_again}"
+            f"{name}: delivery {one.delivery_id}: {one.delivered:,} rows released{held_again}", markup=False
         )
         for why_held, count in one.reasons.items():
-            to.print(f"  {count:>9,}  {why_held}")
+            to.print(f"  {count:>9,}  {why_held}", markup=False)
 
     control = RunControl(correction_left=GIVEN_UP)
     with heeded(control):
@@ -279,23 +281,9 @@ def discard(
     held = rows.held(workspace, name, why=why)
     numbers = [one.quarantine_id for one in held]
     count = discard_rows(workspace.services.postgres, name, numbers, who=who(), why=why)
-    out.print(f"{name}: {pluralize(count, 'row')} discarded; sluice.quarantine keeps them, with who and why")
-
-
-def _as_they_are(name: str, held: list[HeldRow], changes: Mapping[int, Mapping[str, Any]]) -> list[HeldRow]:
-    """Return the rows without those that can't be released before they are corrected, and tell of these.
-
-    Where there is no other, they are returned: the release itself says what they need.
-    """
-    left = [one for one in held if one.needs_correction and one.quarantine_id not in changes]
-    if not left or len(left) == len(held):
-        return held
-    err.print(
-        f"{name}: {pluralize(len(left), 'row stays', 'rows stay')} held, such as {left[0].quarantine_id}: never became"
-        f" rows, or hold bytes that are no UTF-8; `sluice quarantine export {name}` writes them to be corrected"
+    out.print(
+        f"{name}: {count:,} rows discarded; sluice.quarantine keeps them, with who and why", markup=False
     )
-    without = {one.quarantine_id for one in left}
-    return [one for one in held if one.quarantine_id not in without]
 
 
 def _workspace(name: str) -> Workspace:

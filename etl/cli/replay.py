@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import AsJson, PipelineName, err, load, open_workspace, out, print_json, who
+from etl.cli.shared import AsJson, PipelineName, load, open_workspace, print_json, who
 from etl.common.errors import SetupError
-from etl.common.wording import pluralize
 
 if TYPE_CHECKING:
-    from etl.pipeline import Pipeline
-    from etl.runs.replay.plan import ReplayPlan, Selection
+    from etl.runs.replay.plan import Selection
     from etl.runs.replay.replay import Replayed
-    from etl.runs.workspace import Workspace
 
 Deliveries = Annotated[
     str | None, typer.Option(metavar="A..B,C", help="Delivery ids: ranges, or single ones.")
@@ -86,9 +82,10 @@ def replay(
     pipeline = load(name, workspace.settings)
     planned = plan(workspace, pipeline, selection)
     for line in planned.lines():
-        (out if plan_only and not as_json else err).print(line)
+        typer.echo(line, err=not plan_only or as_json)
     if plan_only:
-        _tell_columns(workspace, pipeline, planned, as_json=as_json)
+        if as_json:
+            print_json(planned.json())
         return
     with heeded(RunControl(correction_left=GIVEN_UP)):
         done = replay_deliveries(
@@ -105,19 +102,6 @@ def replay(
     _say(done, as_json=as_json)
 
 
-def _tell_columns(workspace: Workspace, pipeline: Pipeline, planned: ReplayPlan, *, as_json: bool) -> None:
-    """Complete a plan by what the replay does to the tables' columns, which takes Spark to tell."""
-    from etl.runs.replay.columns import column_changes
-
-    if planned.deliveries and not planned.state:
-        planned = replace(planned, columns=column_changes(workspace, pipeline))
-    if as_json:
-        print_json(planned.json())
-        return
-    for line in planned.column_lines():
-        out.print(line)
-
-
 def _say(done: Replayed, *, as_json: bool) -> None:
     if as_json:
         print_json(done.json())
@@ -125,14 +109,12 @@ def _say(done: Replayed, *, as_json: bool) -> None:
         from etl.common.number_ranges import format_ranges
 
         one, name = done.receipt, done.plan.pipeline
-        out.print(
+        typer.echo(
             f"{name}: delivery {one.delivery_id} replaced {format_ranges(done.replaced) or 'none'}:"
-            f" {pluralize(one.delivered, 'row')} delivered (before: {done.plan.rows:,}),"
+            f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )
-        if one.columns:
-            out.print(f"its tables have changed: {'; '.join(one.columns)}")
-        out.print(
+        typer.echo(
             f"next: `sluice audit {name}` recounts both sinks; the view sluice.replaced lists what was replaced"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -60,7 +61,7 @@ def stop(
             )
         return
     how, following = how_ended(ended.outcome, replayable=pipeline.replayable)
-    out.print(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")
+    typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")
 
 
 def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
@@ -127,7 +128,8 @@ def run(
     control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     try:
         with heeded(control, quiet=err.is_terminal), watching(workspace, pipeline, err, control) as progress:
-            summary = run_requested(workspace, pipeline, task_try, progress, err.print, control)
+            say = partial(err.print, markup=False)
+            summary = run_requested(workspace, pipeline, task_try, progress, say, control)
     except SluiceError as error:
         if as_json and isinstance(error.done, Summary):
             print_json(error.done.json())
@@ -136,6 +138,6 @@ def run(
         print_json(summary.json())
     else:
         for line in summary_lines(workspace, pipeline, summary):
-            out.print(line)
+            out.print(line, markup=False)
     if control.heeded and control.by_signal and not follow:  # there was more to deliver
         raise Stopped(control.by_signal)

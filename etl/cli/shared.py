@@ -13,10 +13,8 @@ from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, JustifyMethod, OverflowMethod
-from rich.style import Style
+from rich.console import Console
 from rich.text import Text
-from typer.core import TyperCommand
 
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
@@ -25,20 +23,6 @@ from etl.common.wording import visible
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
     from etl.runs.workspace import Workspace
-
-
-class Command(TyperCommand):
-    """A command that suggests none of its hidden options where a name is misspelled."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except typer.TyperException as error:
-            if near := getattr(error, "possibilities", None):
-                params = self.get_params(ctx)
-                hidden = {name for one in params if getattr(one, "hidden", False) for name in one.opts}
-                error.possibilities = [name for name in near if name not in hidden]  # type: ignore[attr-defined]
-            raise
 
 
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]
@@ -57,9 +41,7 @@ def result_to_stdout(wanted: bool) -> bool:
 
 def print_result(text: str) -> None:
     """Print the command's result to standard output, which has nothing else where it goes apart."""
-    stream = _result or sys.stdout
-    stream.write(text)
-    stream.flush()
+    typer.echo(text, nl=False, file=_result)
 
 
 AsJson = Annotated[
@@ -131,28 +113,5 @@ def who() -> str:
         return f"uid {os.getuid()}"
 
 
-class HarmlessConsole(Console):
-    """A console that no text commands: all but Rich's own Text is shown without markup or control characters."""
-
-    def __init__(
-        self, *, stderr: bool = False, file: IO[str] | None = None, width: int | None = None
-    ) -> None:
-        super().__init__(stderr=stderr, file=file, width=width, highlight=False, soft_wrap=True)
-
-    def render_str(
-        self,
-        text: str,
-        *,
-        style: str | Style = "",
-        justify: JustifyMethod | None = None,
-        overflow: OverflowMethod | None = None,
-        **_: Any,
-    ) -> Text:
-        """Make Text of what is printed, or is in a cell or a title, whichever way it came here."""
-        harmless = shown_lines(text)
-        harmless.style, harmless.justify, harmless.overflow = style, justify, overflow
-        return harmless
-
-
-out = HarmlessConsole()
-err = HarmlessConsole(stderr=True)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)

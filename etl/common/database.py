@@ -245,14 +245,6 @@ def waiting_apart(cursor: Cursor, patience: str) -> Iterator[None]:
 
 
 @contextmanager
-def idling(cursor: Cursor) -> Iterator[None]:
-    """Let the transaction be idle within for as long as one of our statements may take."""
-    STATEMENTS.execute(cursor, "set_idle_limit", idle=TIMEOUTS["statement_timeout"])
-    yield
-    STATEMENTS.execute(cursor, "set_idle_limit", idle=TIMEOUTS["idle_in_transaction_session_timeout"])
-
-
-@contextmanager
 def savepoint(cursor: Cursor) -> Iterator[None]:
     """Take back what was done within, and that alone, where it fails; the error goes on upwards."""
     cursor.execute("SAVEPOINT within")
@@ -304,13 +296,14 @@ def _named(cursor: Cursor, values: tuple[Any, ...]) -> dict[str, Any]:
 def migrate(dsn: str) -> list[str]:
     """Bring schema `sluice` to the newest version; safe to run twice and by two at once.
 
-    Returns the names of the migrations that were applied now. One statement finds a schema up to date, and nothing is
-    locked for it. Else all that are missing are applied in one transaction, whose advisory lock keeps others out: all of
-    them or none. All names are qualified and nothing is left in the session, which a pooler may give to another after it.
+    Returns the names of the migrations that were applied now. One statement finds a schema up to date, and
+    nothing is locked for it. Else a transaction's advisory lock keeps others out; whoever holds it may break
+    yoyo's own lock, for its owner is dead.
     """
     if _is_up_to_date(dsn):
         return []
-    with transaction(dsn) as cursor:
+    with closing(connect(dsn)) as guard, guard, guard.cursor() as cursor:
+        wait_for_locks(cursor, TIMEOUTS["lock_timeout"])
         try:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
         except psycopg2.errors.LockNotAvailable as error:
@@ -319,15 +312,17 @@ def migrate(dsn: str) -> list[str]:
                 remedy="wait until it ends, or find in pg_locks who holds the advisory lock; then run the"
                 " same command again",
             ) from error
-        # Those of a large ledger may take longer than any commit.
-        STATEMENTS.execute(
-            cursor, "set_limits", lock=TIMEOUTS["lock_timeout"], statement="0", transaction="0"
-        )
-        return _apply(cursor)
+        try:
+            return _apply(dsn)
+        except psycopg2.errors.InsufficientPrivilege as error:
+            raise _refused(error) from error
 
 
 def _is_up_to_date(dsn: str) -> bool:
-    """Tell whether all of our migrations are applied, and maybe later ones."""
+    """Tell whether all of our migrations are applied, and maybe later ones.
+
+    A migration is marked once its steps are committed: none of those that are seen here is under way.
+    """
     ours = [path.stem for path in MIGRATIONS.glob("*.sql")]
     try:
         with transaction(dsn) as cursor:
@@ -353,18 +348,35 @@ def require_version(connection: Connection) -> None:
         )
 
 
-def _apply(cursor: Cursor) -> list[str]:
-    """Apply the migrations that are missing, in their order, and mark each; return their names."""
-    for schema in ("sluice", "sluice_stage"):
-        ensure_schema(cursor, schema)
-    STATEMENTS.execute(cursor, "create_marks")
-    STATEMENTS.execute(cursor, "marked")
-    marked = {name for (name,) in cursor.fetchall()}
-    missing = [path for path in sorted(MIGRATIONS.glob("*.sql")) if path.stem not in marked]
-    for path in missing:
-        cursor.execute(path.read_text())
-        STATEMENTS.execute(cursor, "mark", migration=path.stem)
-    return [path.stem for path in missing]
+def _apply(dsn: str) -> list[str]:
+    from yoyo import read_migrations
+    from yoyo.backends.core.postgresql import PostgresqlBackend
+    from yoyo.connections import parse_uri
+
+    class Backend(PostgresqlBackend):  # type: ignore[misc]
+        """Connects with our own DSN, which may name a password file; keeps its tables in schema sluice."""
+
+        schema = "sluice"
+
+        def connect(self, dburi: Any) -> Connection:  # noqa: ARG002 - yoyo's own URI is not used
+            connection = connect(dsn)
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                ensure_schema(cursor, "sluice")
+                ensure_schema(cursor, "sluice_stage")
+            return connection
+
+    backend = Backend(parse_uri("postgresql:///sluice"), "_yoyo_migration")
+    try:
+        backend.init_database()
+        backend.break_lock()
+        migrations = backend.to_apply(read_migrations(str(MIGRATIONS)))
+        if migrations:
+            with backend.lock():
+                backend.apply_migrations(migrations)
+        return [migration.id for migration in migrations]
+    finally:
+        backend.connection.close()
 
 
 def ensure_schema(cursor: Cursor, name: str) -> None:

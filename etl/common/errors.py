@@ -119,10 +119,6 @@ class TransformFailed(NeedsPerson):
     """The transform fails on a record, and would at each try; nothing of its batch was delivered."""
 
 
-class TaskTooLong(NeedsPerson):
-    """One of Spark's tasks took longer than SLUICE_TASK_LIMIT, as it would again; nothing of its batch was delivered."""
-
-
 class Busy(SluiceError):
     """Another run holds the pipeline, or another command the database; nothing was changed (exit 75)."""
 

@@ -40,18 +40,7 @@ _ARROW = (
 _FULL = re.compile(
     r"\b(?:OSError|IOException|FSError): (.*(?:No space left on device|Disk quota exceeded).*)"
 )
-_REFUSED = frozenset(
-    {
-        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
-        *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),  # something of another kind is there
-    }
-)
-_TOO_MANY_OPEN = frozenset({errno.EMFILE, errno.ENFILE})
-# Of AWS' files and variables, which boto reads also where the store is not AWS.
-_AWS_SETTINGS = re.compile(
-    r"\bbotocore\.exceptions\.(?:ProfileNotFound|Config\w+|InvalidConfigError|\w*Credential\w*|\w*(?:SSO|Token)\w*Error"
-    r"|NoRegionError|UnknownRegionError|InvalidRegionError): (.+)"
-)
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR})
 _BOTOCORE = ("Connect", "EndpointConnection", "ProxyConnection", "Read")
 _SPARK = ("SdkClientException", "AWSServiceThrottledException", "AWSStatus500Exception")
 # By the service that is away; what a sign has in brackets is what its client says.
@@ -96,27 +85,7 @@ def service_error(error: BaseException) -> SluiceError | None:
             f"A disk is full: {found[1].strip()}",
             remedy=f"free some of it (`df -h` shows which), {again}",
         )
-    if found := _AWS_SETTINGS.search(text):
-        return SetupError(
-            f"AWS' settings can't be used: {found[1].strip()}",
-            remedy="correct or unset what it names: AWS_PROFILE and other AWS_* variables, or the files in ~/.aws",
-        )
-    return (refused(error) or _scarce(error)) if isinstance(error, OSError) else None
-
-
-def _scarce(error: OSError) -> SluiceError | None:
-    """Return what the machine has too little of for this process, as far as that is the error."""
-    if error.errno in _TOO_MANY_OPEN:
-        return SetupError(
-            f"More files are open than may be: {error}",
-            remedy="`ulimit -n` shows how many this process may have open; `ulimit -n 4096`, and run again",
-        )
-    if error.errno == errno.ENOMEM:
-        return ServiceAway(
-            f"The machine has no memory left: {error}",
-            remedy="`free -h` shows it; run again when others have ended",
-        )
-    return None
+    return refused(error) if isinstance(error, OSError) else None
 
 
 def refused(error: OSError) -> SetupError | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 
 def pluralize(count: int, one: str, more: str | None = None) -> str:
@@ -50,12 +49,6 @@ def first_few(items: Sequence[object], most: int = 5) -> str:
     return "; ".join(map(str, items[:most])) + (
         f"; and {len(items) - most:,} more" if len(items) > most else ""
     )
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """Ask whether the known name that is nearest was meant, as the end of a sentence; empty where none is near."""
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def is_utf8_text(value: bytes) -> bool:

@@ -187,7 +187,7 @@ class Receipt:
 
     batch_id: int
     delivery_id: int
-    kind: str = "stream"  # or replay, release, withdrawal
+    kind: str = "stream"  # or replay, or release
     delivered_before: bool = False  # by an earlier run: nothing was done now
     rows_in: int = 0
     records: int = 0  # that were read
@@ -202,7 +202,6 @@ class Receipt:
     )  # records by column that their file does not have
     reasons: Mapping[str, int] = field(default_factory=dict)  # held rows by reason
     failed: tuple[str, ...] = ()  # rules whose expectation failed without stopping the batch
-    columns: tuple[str, ...] = ()  # a phrase for each that its tables gained, or that became wider in them
     inputs: int = 0  # files that were read
     files: int = 0  # Parquet files of the table
     seconds: float = 0.0

@@ -30,7 +30,7 @@ from etl.common.errors import (
     StagingLost,
 )
 from etl.common.steps import Step, phases_ms, reached
-from etl.common.wording import first_few, pluralize
+from etl.common.wording import first_few
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.ledger_entry import report_text
@@ -109,8 +109,7 @@ def _delivered_before(cursor: Cursor, context: DeliveryContext, batch: Batch, de
     if recorded != now:
         raise InputsChanged(
             f"Batch {batch.batch_id} of {context.lease.pipeline} was delivered (delivery {delivery_id}) from"
-            f" {pluralize(len(recorded), 'file')}, or ranges of offsets; the checkpoint now gives it"
-            f" {len(now)}. They differ in"
+            f" {len(recorded)} files, or ranges of offsets; the checkpoint now gives it {len(now)}. They differ in"
             f" {first_few(sorted(now ^ recorded))}",
             remedy=f"`sluice recover {context.lease.pipeline}`",
         )

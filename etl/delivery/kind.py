@@ -22,7 +22,6 @@ class DeliveryKind(ABC):
 
     name: str  # as the ledger has it
     stops_stream: bool  # a stop of it is on record, and nothing comes after it before somebody acts
-    is_judged: bool = True  # a verdict of it is on record
     supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
     as_found: bool = False  # whatever is left of those is taken out
     released_from: int | None = None  # the delivery that had held its rows

@@ -10,7 +10,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from etl.common.wording import pluralize
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.row_filter import HoldPolicy
 from etl.ledger.stops import SHARE_STOP, Decision, Seen
@@ -81,7 +80,7 @@ def beyond(decision: Decision, verdict: Verdict, seen: Seen) -> list[str]:
         return []  # it has lapsed before
     accepted = then.broken if decision.action == "accept" else {}
     worse = [
-        f"{pluralize(seen.broken[reason], 'row breaks', 'rows break')} {reason}, and {rows:,} did then"
+        f"{seen.broken[reason]:,} rows break {reason}, and {rows:,} did then"
         for reason, rows in accepted.items()
         if seen.broken.get(reason, 0) > rows
     ]

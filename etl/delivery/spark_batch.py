@@ -332,8 +332,8 @@ class SparkBatch:
         held = sum(report.quarantined for report in malformed)
         if not unreadable and held < counted:
             raise InputsChanged(
-                f"Batch {self.batch_id} of {self.rules.pipeline.name}, not delivered: of the malformed records it"
-                f" counted {counted:,}, and reading its files again found {held}",
+                f"Batch {self.batch_id} of {self.rules.pipeline.name}, not delivered: {counted} malformed records"
+                f" were counted, and reading its files again found {held}",
                 remedy="see what changes the landed files; then run again",
             )
 

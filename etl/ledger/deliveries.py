@@ -32,7 +32,7 @@ class LiveDelivery:
     delivery_id: int
     stream_id: str
     batch_id: int
-    kind: str  # stream, replay, release or withdrawal
+    kind: str  # stream, replay or release
     commit_seq: int  # the number of its commit among the pipeline's
     delivered: int
     quarantined: int
@@ -54,13 +54,6 @@ class DeliveredFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliveredInput(Input):
-    """An input of a live delivery, as it was seen then."""
-
-    delivery_id: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class KnownAttempt:
     """The attempt that a delivery's number was given to."""
 
@@ -70,7 +63,7 @@ class KnownAttempt:
 
 
 def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | None, int]]:
-    """Return the live deliveries of batches, without releases and withdrawals, in the order of their commits.
+    """Return the live deliveries of batches, releases left out, in the order of their commits.
 
     Each is its number, watermark (None: not known) and time; both times are in ms.
     """
@@ -134,8 +127,3 @@ def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
 def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
     """Return every input that is in a live delivery: what a new checkpoint must not read again."""
     return rows_as(STATEMENTS.execute(cursor, "live_inputs", pipeline=pipeline), Input)
-
-
-def inputs_by_delivery(cursor: Cursor, pipeline: str) -> list[DeliveredInput]:
-    """Return every input that is in a live delivery with that delivery's number, by source and path."""
-    return rows_as(STATEMENTS.execute(cursor, "inputs_by_delivery", pipeline=pipeline), DeliveredInput)

@@ -33,7 +33,6 @@ class PipelineRow:
     current_stream: str | None
     replaces: bool | None  # a batch took the place of all before it; None: none has
     anew: str | None  # the command of a run that begins anew; None: a run goes on from the ledger
-    retired: bool  # somebody said that it will not run again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +44,13 @@ class LockedPipeline:
 
 
 def register(cursor: Cursor, pipeline: str, sink: DeclaredSink, *, anew: str | None) -> None:
-    """Give the pipeline its row, and its table to nobody else, or raise TableRefused; a retired one is taken up again.
+    """Give the pipeline its row, and its table to nobody else, or raise TableRefused.
 
     `anew`: the command of a run that begins anew, None where a run goes on from the ledger.
     """
     known = require_sink(cursor, pipeline, sink)
     wanted = (sink.table_schema, sink.table_name, anew)
-    if known and not known.retired and (known.table_schema, known.table_name, known.anew) == wanted:
+    if known and (known.table_schema, known.table_name, known.anew) == wanted:
         return  # without a lock: the upsert would wait for a commit under way
     STATEMENTS.execute(cursor, "lock_registration")
     try:

@@ -39,7 +39,7 @@ class Stop:
         if self.unreadable:
             return f"sluice recover {pipeline}"
         stream = f" --stream {self.stream}" if self.stream else ""
-        return f"sluice decide {pipeline} --batch {self.batch_id}{stream} --quarantine-all --why WHY"
+        return f"sluice decide {pipeline} --batch {self.batch_id}{stream} …"
 
 
 @dataclass(frozen=True, kw_only=True)

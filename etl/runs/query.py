@@ -60,15 +60,14 @@ def run_query(
     settled: Callable[[], bool] = lambda: True,
     exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
-    ended_by: Callable[[], SluiceError | None] = lambda: None,
     caught_up: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the query over all that is there, or as long as `control` says, or `once`: the batch that is planned alone.
 
     An error of a batch, kept in `failure`, is raised as itself. `settled` says whether every batch that Spark has
-    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs, `ended_by`
-    says why it has ended Spark's JVM, if it has; `caught_up` is called once of a run that stays, when it has read all
-    that Spark found; `raise_read_error` is the sources' own word on why they did not give what was asked for.
+    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `caught_up`
+    is called once of a run that stays, when it has read all that Spark found; `raise_read_error` is the sources' own
+    word on why they did not give what was asked for.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -79,12 +78,10 @@ def run_query(
         with watched(query), unlogged_analysis():
             _await(query, pipeline, control, settled, exhausted, caught_up)
     except (OSError, Py4JError) as error:
-        _raise_end(ended_by(), error)
         raise SluiceError(
             f"Spark's JVM is gone: {error}", remedy=f"its log is {jvm_log.current()}; then run again"
         ) from error
     except StreamingQueryException as error:
-        _raise_end(ended_by(), error)
         raised = failure.error if failure else None
         errors = [error] if raised is None else [raised, error]
         _refuse_other_schema(pipeline, errors)
@@ -97,13 +94,6 @@ def run_query(
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",
             remedy="see Spark's message; the next run goes on from the ledger",
         ) from error
-    else:  # a JVM on its way out may also end the query without an error
-        _raise_end(ended_by(), None)
-
-
-def _raise_end(ended: SluiceError | None, error: Exception | None) -> None:
-    if ended is not None:
-        raise ended from error
 
 
 def _await(

@@ -20,7 +20,6 @@ from etl.delivery.batch import Receipt
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
-from etl.quality.rules import digest_of
 from etl.runs.follow import RunControl, require_follow
 from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.open import stream_of
@@ -30,7 +29,6 @@ from etl.runs.summary import STOPPED, Progress, Summary
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
 from etl.sinks.lake.bucket import ensure_bucket
-from etl.spark.launch_faults import require_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +70,6 @@ def _deliver_all(
     on_step: Listener | None,
     control: RunControl,
 ) -> Summary:
-    _require_ready(workspace, pipeline)
     stream = stream_of(workspace, pipeline)
     refuse_lost(workspace, pipeline)
     stream_id = stream.begin(lease)
@@ -107,15 +104,6 @@ def _deliver_all(
         log.info("%s has stopped, asked by %s", pipeline.name, control.stop_requested_by)
         summary.outcome = STOPPED
     return _ended(summary, started)
-
-
-def _require_ready(workspace: Workspace, pipeline: Pipeline) -> None:
-    """Raise SetupError for what can be seen without Spark to keep batches from being delivered, also where none is due.
-
-    A suite that is gone, or a master that is none, would be found with the next file that lands.
-    """
-    require_master(workspace.settings.spark_master)
-    digest_of(pipeline, workspace.settings)
 
 
 def refuse_lost(workspace: Workspace, pipeline: Pipeline) -> None:

@@ -118,9 +118,8 @@ def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
         raise SetupError(
             f"Pipeline {pipeline} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"
             " all batches before it, so none can be replayed by itself",
-            remedy="land corrected records as new files; an upsert or replace sink takes what they change. To compute anew"
-            f" from a delivery on: `sluice recover {pipeline} --before DELIVERY --plan` says what that would be. To"
-            f" rebuild all of it beside the old rows: declare the transform as a pipeline of another name, such as"
+            remedy="land corrected records as new files; an upsert or replace sink takes what they change. To rebuild all of"
+            f" it, from the first input on: declare the transform as a pipeline of another name, such as"
             f" {pipeline}_2, over the same sources, `sluice run {pipeline}_2`, then give it the readers' name, in both"
             f" sinks at once, by `sluice publish {pipeline}_2 --as SCHEMA.NAME` (docs/state.md)",
         )

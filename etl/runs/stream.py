@@ -114,7 +114,6 @@ class StreamRun:
         keep = kept_batches(self.workspace.settings.backup_horizon)
         recorder = ProgressRecorder(self._dsn, self.lease, self.stream_id, keep=keep)
         failure = BatchFailure()
-        slow = self._slow_tasks(spark, opened)
         on_batch = failure.capturing(self._on_batch(opened, known, recorder))
         writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", known.checkpoint
@@ -130,8 +129,7 @@ class StreamRun:
                     raise_read_error=partial(self.stream.kind.raise_read_error, retry=retry),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
-                    watched=partial(_watching, recorder, slow),
-                    ended_by=slow.ended_by,
+                    watched=partial(self._watching, spark, recorder),
                     caught_up=self._tell_unread,
                 )
         except RecordsMissing:
@@ -144,20 +142,14 @@ class StreamRun:
             log.info("batch not begun: %s", stop)
         return True
 
-    def _slow_tasks(self, spark: SparkSession, opened: OpenedPipeline) -> SlowTaskWatch:
-        """Make the watch over the query's slow tasks."""
-        from etl.quality.arguments import patterns_of
-
-        settings = self.workspace.settings
-        patterns = ((rule.declared.reason, patterns_of(rule.declared)) for rule in opened.rules.suite.rules)
-        return SlowTaskWatch(
-            self.pipeline.name,
-            spark,
-            settings.slow_task,
-            self._files_of,
-            limit=settings.task_limit,
-            patterns={reason: some for reason, some in patterns if some},
-        )
+    @contextmanager
+    def _watching(
+        self, spark: SparkSession, recorder: ProgressRecorder, query: StreamingQuery
+    ) -> Iterator[None]:
+        """Record the query's progress and warn of its slow tasks while the block runs."""
+        slow = SlowTaskWatch(self.pipeline.name, spark, self.workspace.settings.slow_task, self._files_of)
+        with recorder.watching(query), slow.watching(query):
+            yield
 
     def _files_of(self, batch: int) -> list[str]:
         """Return the paths of the files that a batch reads."""
@@ -234,10 +226,3 @@ class StreamRun:
     def _require_readable(self, opened: OpenedPipeline) -> None:
         """Raise where what comes next can't be read, or Spark could not go on with the checkpoint."""
         opened.source.require_readable(self._dsn, self._state(), self._checkpoint())
-
-
-@contextmanager
-def _watching(recorder: ProgressRecorder, slow: SlowTaskWatch, query: StreamingQuery) -> Iterator[None]:
-    """Record the query's progress and watch over its slow tasks while the block runs."""
-    with recorder.watching(query), slow.watching(query):
-        yield

@@ -21,7 +21,6 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from etl.common.errors import SetupError
-from etl.common.wording import pluralize
 from etl.services.process import make_folder, only_one
 
 OLDEST_JAVA = 17
@@ -130,7 +129,7 @@ def _resolve(which: JarSet, target: Path) -> None:
         (work / LOG).replace(kept)
         shutil.rmtree(work)  # kept, a half-filled cache would make every later try fail in the same way
         raise SetupError(
-            f"{len(wrong)} of the {pluralize(len(expected), 'jar')} of {which} are missing or not the recorded ones,"
+            f"{len(wrong)} of the {len(expected)} jars of {which} are missing or not the recorded ones,"
             f" {wrong[0] if wrong else 'others are there too'} first; the resolver's log is {kept}",
             remedy=f"see that Maven Central is reachable, or set {REPOSITORY_VARIABLE} to a mirror",
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.services.process import HOST
 from etl.spark import jvm_log
-from etl.spark.launch_faults import refuse_values, telling_of_launch
+from etl.spark.launch_faults import telling_of_launch
 from etl.spark.signals import end_with_this
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, s
     Where that fails, the error names what of the environment, or of the `given` settings, is wrong.
     """
     with telling_of_launch(configuration, given):
-        return _launched(configuration, logs, given)
+        return _launched(configuration, logs)
 
 
-def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, str]) -> SparkSession:
+def _launched(configuration: Mapping[str, str], logs: Path) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -47,7 +47,6 @@ def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, 
     with jvm_log.opened(logs) as out:
         gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
     end_with_this(gateway.proc)
-    refuse_values(gateway, {name: value for name, value in given.items() if configuration[name] == value})
     handler = signal.getsignal(signal.SIGINT)
     SparkContext(conf=conf, gateway=gateway)
     if threading.current_thread() is threading.main_thread():

@@ -4,12 +4,11 @@
 SELECT pg_advisory_xact_lock(hashtextextended('sluice.pipeline', 0))
 
 -- name: register_pipeline
--- Makes sure that the pipeline has its row, and is not retired; returns nothing.
+-- Makes sure that the pipeline has its row; returns nothing.
 INSERT INTO sluice.pipeline (name, table_schema, table_name, anew)
 VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s, %(anew)s)
 ON CONFLICT (name) DO UPDATE
-SET table_schema = excluded.table_schema, table_name = excluded.table_name, anew = excluded.anew,
-    retired_at = NULL, retired_by = NULL, retired_why = NULL
+SET table_schema = excluded.table_schema, table_name = excluded.table_name, anew = excluded.anew
 WHERE (pipeline.table_schema, pipeline.table_name) = (excluded.table_schema, excluded.table_name)
    OR NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
 
@@ -19,8 +18,7 @@ UPDATE sluice.pipeline SET replaces = true WHERE name = %(pipeline)s AND replace
 
 -- name: pipeline_row
 -- The pipeline's row as it is, without a lock.
-SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces, p.anew,
-       p.retired_at IS NOT NULL AS retired
+SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces, p.anew
 FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 
 -- name: lock_pipeline

@@ -454,22 +454,6 @@ def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_t
         assert "mistyped.py" in found["errors"]["declarations.py"]
 
 
-@pytest.mark.parametrize("name", ["flights", "departures"])
-def test_the_example_downstream_is_there_only_where_its_pipeline_is_declared(
-    tmp_path: Path, name: str
-) -> None:
-    pipelines = tmp_path / "pipelines"
-    pipelines.mkdir()
-    declared = (ROOT / "etl/pipelines/flights.py").read_text().replace('name="flights"', f'name="{name}"')
-    (pipelines / "mine.py").write_text(declared)
-    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    downstream = {"flights_delays"} if name == "flights" else set()
-    assert (set(found["dags"]), found["errors"]) == (
-        {name, replays_of(name), "sluice_maintenance"} | downstream,
-        {},
-    )
-
-
 def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declaration(bag: Any) -> None:
     pipelines = load_pipelines([ROOT / "etl/pipelines"])
     of_pipelines = {*pipelines, *(replays_of(name) for name in pipelines)}

@@ -26,11 +26,9 @@ def asked(run: str, dag: str = "events") -> TaskTry:
     return TaskTry(dag_id=dag, dag_run_id=run, task_id="run", try_number=1, run_type="manual", clear_number=0)
 
 
-def told(
-    events: Delivering, run: str, attempt: int = 1, dag: str = "events", event: int | None = None
-) -> Untold:
-    """Return what the run that has the lease now reports when it ends well; `event` tells up to that commit."""
-    this = replace(asked(run, dag), try_number=attempt, told_to=event)
+def told(events: Delivering, run: str, attempt: int = 1, dag: str = "events") -> Untold:
+    """Return what the run that has the lease now reports when it ends well."""
+    this = replace(asked(run, dag), try_number=attempt)
     with tries.recorded(events.dsn, "events", this) as became:
         became(events.session.lease.run_id)
         return tries.untold(events.dsn, "events", this)
@@ -102,64 +100,6 @@ def test_what_a_try_told_that_airflow_tried_again_is_told_again(events: Deliveri
     assert told(events, "r", attempt=2).deliveries == [delivery]
     events.restart()
     assert told(events, "next").deliveries == []
-
-
-def test_what_a_last_try_told_that_was_no_success_for_airflow_is_told_by_the_next_run(
-    events: Delivering,
-) -> None:
-    """Its command had ended well, then its task was marked failed: there is no event of it."""
-    first = events.deliver(ROWS).delivery_id
-    event = told(events, "a")
-    assert (event.deliveries, event.told_to) == ([first], 1)
-    events.restart()
-    second = events.deliver(ROWS).delivery_id
-    assert told(events, "lost", event=event.told_to).deliveries == [second]
-    events.restart()
-    third = events.deliver(ROWS).delivery_id
-    found = told(events, "next", event=event.told_to)
-    assert (found.deliveries, found.told_to) == ([second, third], 3)
-    events.restart()
-    nothing = told(events, "nothing new", event=found.told_to)
-    assert (nothing.deliveries, nothing.told_to) == ([], 3)
-
-
-def test_where_no_event_is_left_or_postgresql_went_back_the_ledger_says_what_was_told(
-    events: Delivering,
-) -> None:
-    events.deliver(ROWS)
-    assert told(events, "a").told_to == 1
-    events.restart()
-    second = events.deliver(ROWS).delivery_id
-    assert told(events, "after airflow db clean").deliveries == [second]
-    events.restart()
-    third = events.deliver(ROWS).delivery_id
-    assert told(events, "after a restore", event=9).deliveries == [third]
-
-
-def test_a_dag_run_that_is_made_anew_under_its_id_tells_nothing_again(events: Delivering) -> None:
-    events.deliver(ROWS)
-    event = told(events, "scheduled__2020-01-01").told_to
-    events.restart()
-    assert told(events, "scheduled__2020-01-01", event=event).deliveries == []
-
-
-def test_an_event_names_no_more_than_a_bound_and_the_next_one_the_rest(
-    events: Delivering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tries, "MOST", 2)
-
-    def deliver() -> int:
-        return events.deliver(ROWS).delivery_id
-
-    numbers = [deliver(), deliver()]
-    for _ in range(2):  # of another pipeline
-        events.execute("SELECT nextval('sluice.delivery_number')")
-        numbers.append(deliver())
-    found = told(events, "a")
-    assert (found.deliveries, found.told_to) == (numbers[:3], 3)
-    events.restart()
-    rest = told(events, "b", event=found.told_to)
-    assert (rest.deliveries, rest.told_to, rest.rows) == (numbers[3:], 4, len(ROWS))
 
 
 def test_what_was_replaced_before_anybody_was_told_is_named_with_what_it_had_replaced(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -123,7 +122,7 @@ def test_any_span_of_batches_is_one_without_reading_a_row(home: Home) -> None:
     [later] = spans(home.dsn, home.pipeline(), since=second.start)
     assert later.columns == second.columns
     said = home.sluice("columns", "orders", "--by", "month")
-    assert (said.returncode, len(re.findall(r"\d batch(?:es)?\b", said.stdout))) == (0, 2), said.stderr
+    assert (said.returncode, said.stdout.count("batches")) == (0, 2), said.stderr
     assert "  amount                   500 rows, 0.00% null, about" in said.stdout
     assert [one["batches"] for one in json.loads(home.sluice("columns", "orders", "--json").stdout)] == [3]
     assert home.sluice("columns", "orders", "--since", "yesterday").returncode == 2

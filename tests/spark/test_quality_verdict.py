@@ -212,7 +212,7 @@ def test_what_gx_could_not_compute_is_no_verdict(frame: DataFrame) -> None:
         "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE no_such_column > 1"},
     }
     compiled = compile_suite(suite(query), frame.schema, frame.sparkSession)
-    with pytest.raises(VerdictUnknown, match=r"expectation 1 .unexpected_rows_expectation"):
+    with pytest.raises(VerdictUnknown, match="expectation 0 unexpected_rows_expectation"):
         evaluate_by_gx(compiled, frame)
 
 
@@ -221,8 +221,8 @@ NO_JSON: Rule = {
     "kwargs": {"column": "t", "json_schema": {"type": "object"}},
 }
 NO_NUMBER: Rule = {
-    "type": "expect_column_values_to_not_be_null",
-    "kwargs": {"column": "n", "row_condition": "cast(t as int) > 0", "condition_parser": "spark"},
+    "type": "expect_column_values_to_be_in_set",
+    "kwargs": {"column": "n", "value_set": ["1", "a"]},
 }
 
 DEEP: Rule = {
@@ -233,7 +233,7 @@ DEEP: Rule = {
 
 @pytest.mark.parametrize(
     ("rule", "told"),
-    [(NO_JSON, "JSONDecodeError"), (NO_NUMBER, "'no JSON' of the type"), (DEEP, "a group that repeats")],
+    [(NO_JSON, "JSONDecodeError"), (NO_NUMBER, "'a' of the type"), (DEEP, "a group that repeats")],
 )
 def test_a_rule_that_fails_over_the_rows_is_named(spark: SparkSession, rule: Rule, told: str) -> None:
     frame = spark.createDataFrame([(2, "no JSON", "word, " * 5000)], "n int, t string, long string")
@@ -241,7 +241,7 @@ def test_a_rule_that_fails_over_the_rows_is_named(spark: SparkSession, rule: Rul
     mean = {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "n", "max_value": 9}}
     compiled = compile_suite(suite(good, mean, rule, good | {"meta": {"name": "last"}}), frame.schema, spark)
     with pytest.raises(
-        VerdictUnknown, match=f"expectation 3 .{rule['type']}.* could not be evaluated"
+        VerdictUnknown, match=f"expectation 2 {rule['type']}.* could not be evaluated"
     ) as stop:
         require_evaluable(compiled, frame)
     assert told in stop.value.seen
@@ -281,7 +281,7 @@ MISTAKES: list[tuple[Rule, str]] = [
             "type": "expect_column_values_to_be_between",
             "kwargs": {"column": "x", "min_value": 2, "max_value": 1},
         },
-        "its min_value 2.0 is greater than its max_value 1.0",
+        "min_value cannot be greater than max_value",
     ),
     (
         {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "id", "regex": "("}},

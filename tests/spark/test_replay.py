@@ -342,7 +342,7 @@ def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:
     pipeline = home.pipeline()
     replay(home.place, pipeline, said, who="one", spark=home.spark)
     before = home.history()
-    with pytest.raises(NeedsPerson, match="1 of the 1 delivery to be replaced are no longer live"):
+    with pytest.raises(NeedsPerson, match="1 of the 1 deliveries to be replaced are no longer live"):
         replay(home.place, pipeline, said, who="two", spark=home.spark)
     found = home.history()
     assert {**found, "attempt": 0, "objects": 0} == {**before, "attempt": 0, "objects": 0}

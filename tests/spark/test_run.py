@@ -96,17 +96,6 @@ def test_a_run_of_ten_batches_opens_as_many_connections_as_one_of_one_but_for_it
     assert opened(1, 10) <= threads
 
 
-def test_a_run_that_finds_nothing_new_misses_a_suite_that_is_gone(home: Home) -> None:
-    home.land("orders/a.jsonl", orders(0, 3))
-    home.run()
-    suite = home.root / "our-suites" / "orders.json"
-    aside = suite.rename(home.root / "aside.json")
-    with pytest.raises(SetupError, match=r"Suite orders\.json of pipeline orders is in none of the folders"):
-        home.run()
-    aside.rename(suite)
-    assert home.run().batches == 0
-
-
 def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:
     """Java can't name a file whose name is no UTF-8, and nobody can read a link to nothing."""
     landed = home.land("orders/a.jsonl", orders(0, 10))
@@ -360,9 +349,6 @@ def test_of_two_runs_at_once_one_delivers(home: Home) -> None:
         ('df.select("id")', "returns NoneType, not a DataFrame"),
         ("return df.no_such_method()", r"fails, line \d+: .*no_such_method"),
         ("return df.count()", r"fails, line \d+: AnalysisException: Queries with streaming sources"),
-        ('return df.join(shops, df["shop"] == shops["shop"])', "puts out .* tell apart: 'shop' and 'shop'"),
-        ('return df.select("id", "id")', "puts out .* tell apart: 'id' and 'id'"),
-        ('return df.selectExpr("id", "at", "id AS Id")', "puts out .* tell apart: 'id' and 'Id'"),
     ],
 )
 def test_a_mistake_in_a_transform_is_told_with_its_line(
@@ -370,8 +356,7 @@ def test_a_mistake_in_a_transform_is_told_with_its_line(
 ) -> None:
     text = (home.root / "my pipelines" / "orders.py").read_text()
     body = text[text.index("    return df.join") : text.index("\n\nPIPELINE")]
-    kept = text.replace("PIPELINE = Pipeline(", 'PIPELINE = Pipeline(\n    metrics=("id",),')
-    home.declare(text=kept.replace(body, f"    {mistake}"))
+    home.declare(text=text.replace(body, f"    {mistake}"))
     home.land("orders/0.jsonl", orders(0, 2))
     with pytest.raises(SetupError, match=f"The transform of orders {told}") as found:
         home.run()

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from etl.operations.control.status import states
 from etl.runs.follow import RunControl
 from etl.runs.workspace import Workspace
 from etl.spark import jvm_log
-from tests.support import forked
-from tests.support.data.orders import DECLARATION, NAME, RULES, Landed, Order, orders, rule
+from tests.support.data.orders import DECLARATION, NAME, orders
 from tests.support.followed import Followed
 from tests.support.home import Home
 
@@ -143,57 +141,7 @@ def test_a_regular_expression_that_backtracks_is_named_and_the_batch_is_then_del
     slow.wait_for_warnings(1, where)
     assert slow.ended().batches == 1
     slow.home.assert_holds(landed)
-    warning = slow.warnings(where)[0]
-    assert ", called by the code that Spark has made of expressions, " in warning
-    assert " The suite has none, so that it is one of the transform's. The batch reads" in warning
-
-
-TIDY = r"^(a+)+\1$x"
-
-
-def backtracking(letters: int) -> Order:
-    [order] = orders(0, 1)
-    return replace(order, shop="a" * letters + "!")
-
-
-def judged_by_tidy(home: Home) -> None:
-    home.judge(*RULES, rule("column_values_to_not_match_regex", "tidy", "info", column="shop", regex=TIDY))
-
-
-def test_a_rule_whose_regular_expression_backtracks_is_named_and_the_batch_is_then_delivered_once(
-    slow: Slow,
-) -> None:
-    slow.warn_after(timedelta(seconds=0.1))
-    judged_by_tidy(slow.home)
-    landed = slow.home.land("orders/0.jsonl", [backtracking(LETTERS)])
-    slow.start()
-    slow.wait_for_warnings(1, "It is in a regular expression, java.util.regex.Pattern$")
-    assert slow.ended().batches == 1
-    slow.home.assert_holds(landed)
-    [warning, *_] = slow.warnings("regular expression")
-    assert f" In the suite there is a rule with one: tidy ({TIDY}); the transform may have others." in warning
-
-
-def test_a_run_whose_task_is_at_its_limit_ends_for_a_person_and_says_of_which_rules_it_may_be(
-    home: Home,
-) -> None:
-    judged_by_tidy(home)
-    landed = home.land("orders/0.jsonl", [backtracking(100)])
-    limited = {**home.environment, "SLUICE_TASK_LIMIT": "PT20S"}
-    done = forked.sluice(["run", NAME], environment=limited, folder=home.root)
-    assert done.returncode == 4, done.stderr
-    told = " ".join(done.stderr.split())
-    assert "(SLUICE_TASK_LIMIT is 20 s)" in told
-    assert "It is in a regular expression, java.util.regex.Pattern$" in told
-    assert f"In the suite there is a rule with one: tidy ({TIDY}); the transform may have others." in told
-    assert "Nothing of the batch was delivered" in told
-    assert f"`sluice try orders --input {home.landing}/orders/0.jsonl` runs one file alone" in told
-    home.assert_holds(Landed())
-    [state] = states(home.place, NAME)
-    assert (state.state, state.next) == ("last run: TaskTooLong", "sluice run orders")
-    home.judge(*RULES)
-    home.run()
-    home.assert_holds(landed)
+    assert ", called by the code that Spark has made of expressions, " in slow.warnings(where)[0]
 
 
 def test_a_run_whose_tasks_are_quick_warns_of_none(slow: Slow) -> None:

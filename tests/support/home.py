@@ -23,8 +23,7 @@ from pyspark.sql import SparkSession
 
 from etl.common.settings import Settings
 from etl.common.steps import Step, listen
-from etl.operations.audit.audit import audit
-from etl.operations.audit.report import AuditReport
+from etl.operations.audit.audit import AuditReport, audit
 from etl.pipeline import Pipeline, load_pipeline
 from etl.runs.recovery.recover import Recovered, recover
 from etl.runs.run import run

@@ -10,14 +10,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from typer.main import get_command
-from typer.testing import CliRunner
 
 from etl.cli import progress
-from etl.cli.app import _report_failure, app
+from etl.cli.app import _report_failure
 from etl.cli.shared import duration, print_json, shown, who
 from etl.common.errors import SetupError, SluiceError
 
@@ -73,24 +70,6 @@ def test_a_value_in_an_error_commands_no_terminal(capsys: pytest.CaptureFixture[
         "sluice: the file \\x1b]0;pwned\\x07\\x1b[2J of [red]Köln[/red]\n  evidence: none\n  next: look at it\n"
         in said
     )
-
-
-def test_no_hidden_option_is_suggested_for_a_misspelled_one() -> None:
-    commands = cast("Any", get_command(app)).commands
-    hidden = [
-        (name, option)
-        for name, command in commands.items()
-        for one in command.params
-        if getattr(one, "hidden", False)
-        for option in one.opts
-    ]
-    assert ("run", "--airflow") in hidden
-    for name, option in hidden:
-        said = CliRunner().invoke(app, [name, "x", option[:-1]])
-        assert said.exit_code == 2
-        assert option[:-1] in said.output
-        assert option not in said.output
-    assert "--follow" in CliRunner().invoke(app, ["run", "x", "--folow"]).output
 
 
 def test_the_installed_command_is_the_module() -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
-from etl.airflow.api import Api, Refused, Unfinished
+from etl.airflow.api import Api, Refused
 from etl.common.errors import ServiceAway, SluiceError
 from etl.runs.summary import Summary
 
 TASK = "run"
 KNOWN_WITHIN = 60  # seconds; the DAG processor looks every few
 LONGEST = 24 * 3600  # seconds
-CONFLICT = 409  # another run of the DAG has that logical date
-NOT_BEGUN = (None, "scheduled")  # states of a task that no paused DAG goes on with
+BEFORE_THE_SCHEDULE = timedelta(days=400)  # longer than any schedule's interval
 
 
 class RunFailed(SluiceError):
@@ -27,50 +27,20 @@ class RunFailed(SluiceError):
 def trigger(api: Api, name: str, say: Callable[[str], None]) -> Summary:
     """Start the DAG `name`, pass on what its task says of each batch, and return the run's summary.
 
-    A DAG that was paused is paused again afterwards, and nothing that came meanwhile waits in it for ever.
+    A DAG that was paused is paused again afterwards: its schedule stays as somebody set it.
     """
     _await_dag(api, name)
-    if not api.is_paused(name):
-        run = api.trigger(name)
-        _follow(api, name, run, say)
-        return _summary(api, name, run)
-    waited = {one.run for one in api.unfinished(name)}
-    run = _instead_of_the_schedules(api, name)
+    paused = api.is_paused(name)
+    # Unpaused, the DAG begins with its schedule's last interval, if nothing that waits is older.
+    run = api.trigger(name, run_after=datetime.now(UTC) - BEFORE_THE_SCHEDULE if paused else None)
     try:
-        api.unpause(name)
+        if paused:
+            api.unpause(name)
         _follow(api, name, run, say)
     finally:
-        api.pause(name)
-        for one in api.unfinished(name):
-            if one.run == run or (one.kind == "scheduled" and one.run not in waited):
-                _let_none_wait(api, name, one, say)
+        if paused:
+            api.pause(name)
     return _summary(api, name, run)
-
-
-def _instead_of_the_schedules(api: Api, name: str) -> str:
-    """Trigger a paused DAG by a run that takes the place of the one which its schedule owes, if it owes one.
-
-    Airflow would make that one as soon as the DAG is not paused, and start it first, for its date is older. Ours is
-    of now, so that the home page counts it.
-    """
-    try:
-        return api.trigger(name, due=api.due(name))
-    except Refused as refused:
-        if refused.status != CONFLICT:
-            raise
-        return api.trigger(name)  # an earlier run has that place: the schedule makes none either
-
-
-def _let_none_wait(api: Api, name: str, one: Unfinished, say: Callable[[str], None]) -> None:
-    """Remove a run of the DAG, paused now, that would wait until somebody unpauses it; leave one at work to its end."""
-    try:
-        if not one.waits and all(task.state in NOT_BEGUN for task in api.tasks(name, one.run)):
-            api.queue_again(name, one.run)  # Airflow removes no run that it calls running
-        api.remove(name, one.run)
-    except Refused as refused:
-        if refused.status != CONFLICT:
-            raise
-        say(f"{name}: the run {one.run} has begun, and goes on to its end")
 
 
 def _await_dag(api: Api, name: str) -> None:

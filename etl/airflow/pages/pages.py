@@ -117,20 +117,10 @@ class Overview:
 
 
 def overview(
-    cursor: Cursor,
-    permitted: Callable[[list[str]], list[str]],
-    frame: Frame,
-    *,
-    start: int = 0,
-    retired: bool = False,
+    cursor: Cursor, permitted: Callable[[list[str]], list[str]], frame: Frame, *, start: int = 0
 ) -> Page:
-    """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit.
-
-    They are those that are retired, or those that are not; of the others it is told how many there are.
-    """
-    known = pipeline_names(cursor)
-    mine = permitted(list(known))
-    rows = pipeline_rows(cursor, [name for name in mine if known[name] == retired])
+    """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
+    rows = pipeline_rows(cursor, permitted(pipeline_names(cursor)))
     rows.sort(key=lambda row: (WORST_FIRST.index(row.standing), row.pipeline))
     listed = rows[start : start + PIPELINES]
     names = [row.pipeline for row in listed]
@@ -143,8 +133,6 @@ def overview(
         frame,
         lines=[Overview(row=row, strip=strips.get(row.pipeline, ())) for row in listed],
         following=start + PIPELINES if len(rows) > start + PIPELINES else None,
-        retired=retired,
-        others=len(mine) - len(rows),
     )
 
 

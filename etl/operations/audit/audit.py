@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import psycopg2
 import pyarrow as pa
@@ -21,17 +21,14 @@ from pyiceberg.table.metadata import TableMetadata
 
 from etl.common.database import Cursor, migrate, rows, savepoint, transaction
 from etl.common.errors import NeedsPerson
+from etl.common.number_ranges import format_ranges
 from etl.common.paths import shown
 from etl.common.record_columns import is_own
 from etl.common.statements import Statements
+from etl.common.wording import pluralize
 from etl.ledger import streams
-from etl.ledger.deliveries import (
-    DeliveredInput,
-    LiveDelivery,
-    delivered_files,
-    deliveries_in_force,
-    inputs_by_delivery,
-)
+from etl.ledger.deliveries import LiveDelivery, delivered_files, deliveries_in_force, live_inputs
+from etl.ledger.inputs import Input
 from etl.operations.audit.compare import (
     LAKE,
     TABLE,
@@ -47,7 +44,6 @@ from etl.operations.audit.compare import (
 from etl.operations.audit.latest_per_key import Latest, LatestPerKey
 from etl.operations.audit.quarantine_recount import recount_held_lake, recount_held_table
 from etl.operations.audit.recount import Recount, Unreadable, recount_lake, table_rows
-from etl.operations.audit.report import AuditReport, Orphan, ways_back
 from etl.pipeline import Pipeline
 from etl.runs.heartbeat import require_sink
 from etl.sinks.columns import SYSTEM_COLUMNS
@@ -74,6 +70,64 @@ if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
 
 STATEMENTS = Statements(__name__)
+
+SHOWN = 20  # of a kind, in the lines for people
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """An object that no retained metadata references: what a failed attempt left, until it is swept."""
+
+    uri: str
+    bytes: int
+    delivery_id: int | None  # of the attempt that wrote it; None: PostgreSQL knows none
+    state: str  # of the attempt: open, delivered, stopped, failed, fenced, lost or unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """What was read and what was found."""
+
+    pipeline: str
+    snapshot_id: int | None
+    deliveries: int  # live in the ledger
+    rows: Mapping[str, int]  # place -> rows that were read there
+    differences: Sequence[AuditDifference]
+    orphans: Sequence[Orphan]
+    changed_inputs: Sequence[str]  # delivered files that are no longer as they were
+    undelivered: Sequence[str]  # paths of landed files that the stream takes and no delivery has yet
+    next: Sequence[str]  # what leads back
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        return not self.differences
+
+    def json(self) -> dict[str, Any]:
+        return {"clean": self.clean, **asdict(self)}
+
+    def lines(self) -> list[str]:
+        """Return the report in lines for people."""
+        rows = ", ".join(f"{sink} {count:,}" for sink, count in self.rows.items())
+        verdict = "clean: both sinks hold what was delivered" if self.clean else "NOT clean"
+        lines = [
+            f"{self.pipeline}: {verdict}",
+            f"  {pluralize(self.deliveries, 'delivery', 'deliveries')}; rows read: {rows}",
+        ]
+        lines += _some("differences", [one.what for one in self.differences])
+        orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
+        lines += _some("objects that nothing refers to (see `sluice sweep`)", orphans)
+        lines += _some("delivered files that have changed since", self.changed_inputs)
+        not_yet = "landed files that no delivery has; a run delivers them, or says why not"
+        lines += _some(not_yet, self.undelivered)
+        return lines + [f"next: {one}" for one in self.next]
+
+
+def _some(title: str, items: Sequence[str]) -> list[str]:
+    if not items:
+        return []
+    more = [f"    and {len(items) - SHOWN:,} more (--json lists all)"] if len(items) > SHOWN else []
+    return [f"  {len(items):,} {title}:", *(f"    {item}" for item in items[:SHOWN]), *more]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +181,10 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
             snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
         there = [[uri for uri in files if uri in listed] for files in snapshots]
         recounted = _recount(cursor, pipeline, lake, said, there) if said.data else None
-        read = inputs_by_delivery(cursor, pipeline.name)
+        read = live_inputs(cursor, pipeline.name)
         stream = streams.current_stream(cursor, pipeline.name)
     differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
     differences += _row_differences(pipeline, said, recounted) if recounted else []
-    changed = _changed_inputs(read, workspace.settings.landing)
     return AuditReport(
         pipeline=pipeline.name,
         snapshot_id=said.data.current_snapshot_id if said.data else None,
@@ -139,13 +192,11 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         rows=_rows_read(recounted) if recounted else {},
         differences=differences,
         orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
-        changed_inputs=[what for whats in changed.values() for what in whats],
-        changed_deliveries=changed,
+        changed_inputs=_changed_inputs(read, workspace.settings.landing),
         undelivered=_undelivered(pipeline, read, workspace.settings.landing),
-        next=ways_back(
+        next=_next(
             pipeline,
             differences,
-            changed={one.delivery_id for one in said.deliveries if one.delivery_id in changed},
             releases={one.delivery_id for one in said.held if one.kind == "release"},
             state=bool(stream and stream.state),
         ),
@@ -287,6 +338,29 @@ def _row_differences(pipeline: Pipeline, said: _Delivered, recounted: _Recounted
     return differences + compare("quarantine", in_lake, {TABLE: recounted.held_table}, said_by=LAKE)
 
 
+def _next(
+    pipeline: Pipeline, differences: Sequence[AuditDifference], *, releases: set[int], state: bool
+) -> list[str]:
+    """Name the commands that lead back from these differences; what `releases` delivered is not replayed by itself."""
+    name, commands = pipeline.name, []
+    if any(one.kind == "table" for one in differences):
+        commands.append(
+            f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
+        )
+    other = {one.delivery_id for one in differences if one.delivery_id is not None}
+    if other and state:
+        commands.append(
+            'docs/state.md, "All of it anew": no batch of a transform that keeps state can be replayed by itself'
+        )
+    elif pipeline.replayable and (to_replay := other - releases):
+        commands.append(
+            f"`sluice replay {name} --deliveries {format_ranges(to_replay)} --accept-changed` delivers these"
+            " from their inputs again,"
+            " and replaces whatever both sinks have of them; --plan says what it would do"
+        )
+    return commands
+
+
 def _rows_read(recounted: _Recounted) -> dict[str, int]:
     return {
         "lake": recounted.lake.rows,
@@ -336,16 +410,10 @@ def _last_commit(deliveries: Sequence[LiveDelivery]) -> int:
     return deliveries[-1].commit_seq if deliveries else 0
 
 
-def _undelivered(pipeline: Pipeline, read: Sequence[DeliveredInput], landing: str) -> list[str]:
+def _undelivered(pipeline: Pipeline, read: Sequence[Input], landing: str) -> list[str]:
     return sorted(map(shown, undelivered(pipeline, landing, {one.path for one in read})))
 
 
-def _changed_inputs(read: Sequence[DeliveredInput], landing: str) -> dict[int, list[str]]:
-    """Return a sentence for each delivered file that is no longer as it was, by its delivery."""
-    now = {(one.source, one.path): one for one in evidence.look_again(read, landing=landing)}
-    changes: dict[int, list[str]] = {}
-    for was in sorted(read, key=lambda one: (one.delivery_id, one.source, one.path)):
-        found = now.get((was.source, was.path))
-        if whats := evidence.changed([was], [found] if found else []):
-            changes.setdefault(was.delivery_id, []).extend(whats)
-    return changes
+def _changed_inputs(read: Sequence[Input], landing: str) -> list[str]:
+    recorded = sorted(read, key=lambda one: one.source)
+    return evidence.changed(recorded, evidence.look_again(recorded, landing=landing))

@@ -18,7 +18,7 @@ from etl.common.settings import Settings, config_file
 from etl.common.wording import first_few
 from etl.pipeline import loadable
 from etl.quality.rules import suite_path
-from etl.quality.suite import read_suite
+from etl.quality.suite import suite_digest
 from etl.spark.launch_faults import environment_faults, environment_in_use
 
 LEAST_FREE = 1 << 30  # bytes of a disk: below it a batch's files and Spark's shuffles may not fit
@@ -95,23 +95,16 @@ def clock(dsn: str) -> str:
 
 
 def suites(settings: Settings) -> str:
-    """Require that each declared pipeline's suite is there and has no mistake that can be seen without its columns.
-
-    Whether the rules fit the transform's output `try` and a run look at.
-    """
+    """Require that each declared pipeline's suite is there, and is one; its rules are looked at by `try` and a run."""
+    wrong = []
     named = {name: one for name, one in loadable(settings.pipelines).items() if one.suite}
-    wrong: list[str] = []
-    for name, pipeline in named.items():
+    for pipeline in named.values():
         try:
-            file = suite_path(pipeline, settings)
-            wrong += [f"{file}: {problem}" for problem in read_suite(file).problems]
+            suite_digest(suite_path(pipeline, settings))
         except SetupError as error:
-            wrong.append(f"{error.seen} ({name})")
+            wrong.append(error)
     if wrong:
-        raise SetupError(
-            "; ".join(dict.fromkeys(wrong)),
-            remedy="correct these: no run of such a pipeline delivers anything",
-        )
+        raise SetupError(first_few([one.seen for one in wrong]), remedy=wrong[0].remedy)
     return f"those of {', '.join(named)} are there" if named else "no pipeline has one"
 
 

@@ -265,8 +265,7 @@ def _streamed(
 ) -> DataFrame:
     """Return what a new stream of these files puts out, all its batches together; of complete mode the last."""
     from etl.runs.query import BatchFailure
-    from etl.runs.recovery.base import RecordedBatch
-    from etl.runs.recovery.state_rebuild import Planned
+    from etl.runs.recovery.state_rebuild import Planned, RecordedBatch
     from etl.runs.stateful import output_mode
     from etl.spark.state_plan import processing_time_batches
 

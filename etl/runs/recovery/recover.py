@@ -44,7 +44,7 @@ class Recovered:
     to_redo: tuple[str, ...] = ()  # replays and releases that PostgreSQL lost, and how to have each again
     stream: str | None = None  # the new stream
     seen: int = 0  # inputs that the new checkpoint will not read again; of topics: partitions that it knows
-    counted: str = ""  # the same in words
+    counted: str = ""  # what `seen` is the number of, in words
     gone: tuple[str, ...] = ()  # what is on record as gone now
 
 
@@ -72,9 +72,7 @@ def recover(
         mended = _mended(workspace, stream, lease, problem)
         seeded = recovery.next_stream()
     gaps = tuple(map(str, seeded.gone))
-    return replace(
-        mended, stream=seeded.stream_id, seen=seeded.seen, counted=stream.counted(seeded.seen), gone=gaps
-    )
+    return replace(mended, stream=seeded.stream_id, seen=seeded.seen, counted=stream.counted, gone=gaps)
 
 
 def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, problem: str) -> Recovered:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 from etl.common.database import Cursor, transaction
 from etl.common.errors import Fenced
 from etl.delivery.transform_failed import fault_of, transform_failed
-from etl.ledger import deliveries, offsets, pipelines, streams
+from etl.ledger import deliveries, leases, offsets, pipelines, streams
+from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
+from etl.ledger.offsets import Range
 from etl.pipeline import Pipeline
-from etl.runs.recovery.base import OnProgress, Rebuilt, RecordedBatch
+from etl.runs.recovery.base import OnProgress
 from etl.runs.stateful import output_mode
 from etl.sources.kinds import kind_of
 from etl.spark.checkpoint.folder import Checkpoints
@@ -36,6 +38,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from etl.runs.query import BatchFailure
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedBatch:
+    """What a planned batch is made of."""
+
+    watermark_ms: int | None  # that it began with; None: it was made without state
+    time_ms: int  # its own time, since 1970
+    files: Sequence[Input] = ()
+    ranges: Sequence[Range] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +114,11 @@ def rerun_batches(
     state: Sequence[str],
     batches: Sequence[RecordedBatch],
     on_progress: OnProgress,
-    create: Callable[[str], None] | None = None,
 ) -> str:
     """Run the batches again as the first ones of a new stream's checkpoint; return the stream's id.
 
     The stream is made known first, because a folder that the ledger does not know would look like a lost ledger.
-    It is not current until all of them ran. `create` makes its checkpoint, by its id, otherwise than as an empty one.
+    It is not current until all of them ran.
     """
     stream_id, first = str(uuid.uuid4()), len(batches)
     checkpoint = checkpoints.of(stream_id)
@@ -115,7 +126,7 @@ def rerun_batches(
         streams.know_stream(
             cursor, pipeline.name, stream_id, checkpoint=checkpoint.uri, first_batch=first, state=state
         )
-    (create or checkpoint.create)(stream_id)
+    checkpoint.create(stream_id)
     nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
     planned = Planned.of(pipeline, frame, nowhere)
     for number, past in enumerate(batches):
@@ -124,29 +135,30 @@ def rerun_batches(
     return stream_id
 
 
-def make_current(cursor: Cursor, lease: Lease, rebuilt: Rebuilt, *, again: str) -> None:
-    """Make the rebuilt stream the current one.
+def make_current(
+    cursor: Cursor,
+    lease: Lease,
+    stream_id: str,
+    checkpoint: str,
+    batches: Mapping[int, RecordedBatch],
+    first: int,
+    state: Sequence[str],
+) -> None:
+    """Make the new stream the current one; it goes on with its batch `first`.
 
     Raises Fenced, with nothing changed, if another run came between.
 
-    Rebuilding the state took a while: the lease has to be ours still, and its batches those in force. HAZARD: no heartbeat
-    is made here, for the transaction may be a long commit, and the heartbeats beside it would wait for its lock.
+    Rebuilding the state took a while: the lease has to be ours still, and these batches those in force.
     """
     pipelines.lock(cursor, lease.pipeline)
     now = [number for number, *_ in deliveries.batches_in_force(cursor, lease.pipeline)]
-    if list(rebuilt.batches) != now:
+    if not (leases.heartbeat(cursor, lease) and list(batches) == now):
         raise Fenced(
             f"Another run delivered into {lease.pipeline} while its state was rebuilt; nothing was changed",
-            remedy=again,
+            remedy=f"`sluice recover {lease.pipeline}` again",
         )
     streams.register_stream(
-        cursor,
-        lease.pipeline,
-        lease.run_id,
-        rebuilt.stream_id,
-        checkpoint=rebuilt.checkpoint,
-        first_batch=rebuilt.first,
-        state=rebuilt.state,
+        cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint, first_batch=first, state=state
     )
 
 

@@ -35,7 +35,6 @@ from etl.runs.heartbeat import leased, require_sink
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.summary import Progress
-from etl.sinks.columns import in_words
 from etl.sinks.modes import mode_of
 
 if TYPE_CHECKING:
@@ -131,13 +130,19 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
         )
     for one in held:
         given = corrections.get(one.quarantine_id, {})
-        if written := [column for column in one.not_as_read if column not in given]:
+        if written := [column for column in _not_as_read(one) if column not in given]:
             raise SetupError(
                 f"Row {one.quarantine_id} is kept with other text than was read: bytes of {', '.join(written)} are no UTF-8,"
                 " and are written as \\xNN",
                 remedy=f"give these columns in a file of corrections: `sluice quarantine export {name}`, then release with"
                 " --corrections FILE",
             )
+
+
+def _not_as_read(row: HeldRow) -> list[str]:
+    """Name the columns whose text can't be kept as it was read."""
+    matches = (re.fullmatch(r"postgres_encoding\((.*)\)", reason) for reason in row.reasons)
+    return [match[1] for match in matches if match]
 
 
 def _corrected(opened: OpenedPipeline, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
@@ -204,7 +209,7 @@ def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Ar
             arrays.append(_value(value, field.type))
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise SetupError(
-                f"Row {number}: {value!r} is no value of column {field.name}, which is {in_words(field.type)}: {error}",
+                f"Row {number}: {value!r} is no value of column {field.name} ({field.type}): {error}",
                 remedy="correct it in the file of corrections",
             ) from error
     return pa.concat_arrays(arrays)

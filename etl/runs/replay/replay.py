@@ -123,7 +123,7 @@ def replay(
             )
             context = replace(
                 opened.correction_context(lease, change, on_step),
-                change_log=change_log(opened, change, workspace),
+                change_log=_change_log(opened, change, workspace),
             )
             try:
                 receipt = deliver_correction(context, batch)
@@ -160,16 +160,14 @@ def refuse(
     if planned.releases and releases is None:
         count = sum(one.delivered for one in planned.releases)
         numbers = first_few([one.delivery_id for one in planned.releases], SHOWN)
-        were = pluralize(
-            count, "row that these batches had held was", "rows that these batches had held were"
-        )
         raise NeedsPerson(
-            f"{name}, not replayed: {were} released since, by deliveries {numbers}",
+            f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
+            f" deliveries {numbers}",
             remedy=remedies.releases,
         )
 
 
-def change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace) -> LakeLog | None:
+def _change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace) -> LakeLog | None:
     """Return where an upsert sink finds what the replaced rows had covered; None for any other sink."""
     if not opened.sinks.warehouse.keys:
         return None
@@ -189,7 +187,6 @@ def change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace)
         supersedes=change.supersedes,
         replaced=sorted(replaced.difference(missing)),
         lost=bool(missing),
-        withdraws=change.name == "withdrawal",
         connections=workspace.settings.pg_connections,
     )
 

@@ -37,12 +37,9 @@ from pyiceberg.typedef import Record
 
 from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, ServiceAway, TableRefused
-from etl.common.wording import pluralize
 from etl.ledger import pointers
 from etl.ledger.pointers import CATALOG
 from etl.pipeline import Partition
-from etl.sinks.columns import IDENTITY
-from etl.sinks.evolution import SchemaDifference
 from etl.sinks.lake.column_bounds import provable
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, Partitioning, StagedFile
 from etl.sinks.lake.schema import (
@@ -75,7 +72,6 @@ class Draft:
     base: str  # where the pointer was
     location: str  # where it will be
     snapshot_id: int | None
-    columns: SchemaDifference  # what it adds and widens
 
 
 class Lake:
@@ -252,7 +248,7 @@ class LakeTable:
         name = draft_name(delivery.delivery_id, delivery.run_id)
         table = self.at(base, name)
         with table.transaction() as change:
-            columns = self._evolve(change, written)
+            self._evolve(change, written)
             if replace or without:
                 overwrite = Overwrite(change, table.io, name, delivery.summary)
                 update: Update = self._without(overwrite, without or None, of, as_found=as_found)
@@ -266,10 +262,7 @@ class LakeTable:
                 ExpireSnapshots(transaction=change).by_ids(expired).commit()
         current = table.metadata.current_snapshot()
         return Draft(
-            base=base,
-            location=table.metadata_location,
-            snapshot_id=current.snapshot_id if current else None,
-            columns=columns,
+            base=base, location=table.metadata_location, snapshot_id=current.snapshot_id if current else None
         )
 
     def goes_on_from(self, location: str, published: str) -> bool:
@@ -290,18 +283,13 @@ class LakeTable:
             return False
         return _last_delivery(now) >= _last_delivery(then)
 
-    def difference(self, base: str, columns: pa.Schema) -> SchemaDifference:
-        """Return how the table as of `base` differs from a transform's output."""
-        return difference_of(self.load(base).schema(), pa.schema([*columns, *IDENTITY]))
-
     def lacks(self, base: str, written: pa.Schema) -> bool:
         """Tell whether a draft would change the table's columns."""
         return bool(difference_of(self.load(base).schema(), written))
 
-    def _evolve(self, change: Transaction, written: pa.Schema) -> SchemaDifference:
-        """Add and widen columns as in `written`, and return which; raise ServiceAway where another run did so otherwise."""
-        different = difference_of(change.table_metadata.schema(), written)
-        if different:
+    def _evolve(self, change: Transaction, written: pa.Schema) -> None:
+        """Add and widen columns as in `written`; raise ServiceAway where another run did so otherwise."""
+        if difference_of(change.table_metadata.schema(), written):
             with change.update_schema() as update:
                 evolved(update, change.table_metadata.schema(), written)
         now = arrow_schema(change.table_metadata.schema())
@@ -311,7 +299,6 @@ class LakeTable:
                 " while this one wrote its files; nothing was changed",
                 remedy="run again",
             )
-        return different
 
     def _without(
         self, snapshot: Overwrite, uris: frozenset[str] | None, of: Collection[int], *, as_found: bool
@@ -323,8 +310,7 @@ class LakeTable:
         removed = snapshot.take_out(uris, likely=of)
         if uris is not None and removed != len(uris) and not as_found:
             raise NeedsPerson(
-                f"{len(uris) - removed} of the {pluralize(len(uris), 'object')} to be replaced are no longer in"
-                " Iceberg table"
+                f"{len(uris) - removed} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
                 f" {self.namespace}.{self.name}: another replay committed first, or the table is not as the ledger says."
                 " Nothing was changed",
                 remedy="run the same command again; if the error comes again, `sluice audit` shows where"

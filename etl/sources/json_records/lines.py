@@ -7,7 +7,6 @@ import re
 from itertools import islice
 
 from etl.common.record_bounds import DEFAULT, Bounds
-from etl.common.wording import pluralize
 from etl.sources.json_records.values import Beyond, Constant, Members, Misfit, Number
 
 BLANK = " \t\r\n\ufeff"  # around a record
@@ -25,7 +24,7 @@ _DECODER = json.JSONDecoder(
 def members_of(line: bytes, bounds: Bounds = DEFAULT) -> Members:
     """Return the members of a record, which is to be one whole object in UTF-8; raise Misfit where it is not."""
     if len(line) > bounds.record_bytes:
-        raise Beyond(bounds, "record_bytes", f"{pluralize(len(line), 'byte')} or more")
+        raise Beyond(bounds, "record_bytes", f"{len(line):,} bytes or more")
     text = _decoded(line)
     _require_within(text, bounds)
     return _parsed(text)
@@ -59,7 +58,7 @@ def _require_within(text: str, bounds: Bounds) -> None:
     """Raise Beyond for a record of too many fields, or levels: before its values take memory, or frames of Python."""
     brackets, most = text.count("{") + text.count("["), bounds.record_fields
     if brackets + text.count(",") > most and _has_more_fields(text, most):
-        raise Beyond(bounds, "record_fields", f"{pluralize(most + 1, 'field')} or more")
+        raise Beyond(bounds, "record_fields", f"{most + 1:,} fields or more")
     if brackets > bounds.record_depth and (found := _depth(text)) > bounds.record_depth:
         raise Beyond(bounds, "record_depth", f"{found:,} levels within each other")
 

@@ -11,7 +11,6 @@ from etl.common.errors import InputsChanged, NeedsPerson, ServiceAway, SetupErro
 from etl.common.paths import require_utf8
 from etl.common.record_bounds import Bounds
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH
-from etl.common.wording import pluralize
 from etl.ledger.inputs import LOOKUP_SOURCE, Input
 from etl.pipeline import Lookup, Pipeline
 from etl.sources.evidence import changed, look, uri_at
@@ -62,7 +61,7 @@ def read_lookup(
     if bad:
         text, detail = (bad.column(name)[0].as_py() for name in (MALFORMED_COLUMN, DETAIL))
         shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
-        seen = f"The {where} has {pluralize(len(bad), 'malformed record')}, such as {shown!r}"
+        seen = f"The {where} has {len(bad)} malformed records, such as {shown!r}"
         raise SetupError(f"{seen}: {detail}" if detail else seen, remedy=f"correct {lookup.pattern}")
     _refuse_doubled(rows, lookup, where)
     held = spark.createDataFrame(rows.drop_columns([MALFORMED_COLUMN, DETAIL, ORIGIN, SOURCE_PATH]), fields)
@@ -133,5 +132,5 @@ def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:
     doubled = sorted(key for key, count in keys.items() if count > 1 and None not in key)
     if doubled:
         some = ", ".join(str(key[0] if len(key) == 1 else key) for key in doubled[:5])
-        seen = f"The {where} has {pluralize(len(doubled), 'key')} ({', '.join(lookup.key)}) more than once: {some}"
+        seen = f"The {where} has {len(doubled)} keys ({', '.join(lookup.key)}) more than once: {some}"
         raise NeedsPerson(seen, remedy=f"make each key unique in {lookup.pattern}, then run again")

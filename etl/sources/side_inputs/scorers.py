@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from etl.common.wording import pluralize
 from etl.ledger.inputs import LOOKUP_SOURCE, Input
 from etl.pipeline import Pipeline
 from etl.sources.side_inputs import onnx_forest
@@ -65,9 +64,7 @@ class ModelScorer:
         from pyspark.sql.pandas.functions import arrow_udf
 
         if len(columns) != len(self.features):
-            raise ValueError(
-                f"score takes {pluralize(len(self.features), 'column')}: {', '.join(self.features)}"
-            )
+            raise ValueError(f"score takes {len(self.features)} columns: {', '.join(self.features)}")
         content = self.content
 
         def scored(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:

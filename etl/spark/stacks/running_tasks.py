@@ -117,15 +117,10 @@ def is_in_python(stack: Sequence[str]) -> bool:
     return _caller(stack).startswith(_PYTHON)
 
 
-def is_in_regex(stack: Sequence[str]) -> bool:
-    """Tell whether a task tries a regular expression on a text."""
-    return stack[0].startswith(_REGEX)
-
-
 def java_place(stack: Sequence[str]) -> str:
     """Name the innermost call of a task, and the one of Spark's that leads to it."""
     innermost, caller = stack[0], _caller(stack)
-    what = "a regular expression, " if is_in_regex(stack) else ""
+    what = "a regular expression, " if innermost.startswith(_REGEX) else ""
     if _GENERATED in caller:
         caller = "the code that Spark has made of expressions, those of the transform or of the suite"
     return f"{what}{innermost}" + (f", called by {caller}" if caller and caller != innermost else "")
