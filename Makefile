@@ -49,7 +49,7 @@ test: programs dev  ## the test suite, on three processes; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" --numprocesses 3 --dist loadscope --no-loadscope-reorder $(TESTS)
 
 TOOLS := chromium
-walks: TOOLS += curl wget
+walks: TOOLS += curl wget pgbouncer
 programs:
 	@missing="$$(for name in $(TOOLS); do command -v $$name >/dev/null || echo $$name; done; \
 		test -x "$${JAVA_HOME:-none}/bin/java" || command -v java >/dev/null || echo default-jre-headless)"; test -z "$$missing" \

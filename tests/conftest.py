@@ -139,10 +139,14 @@ def spare_time(dsn: str) -> None:
 
 @pytest.fixture(scope="session")
 def spark(settings: Settings, services: Services) -> Iterator[SparkSession]:
-    """Start the one session of all tests in which nothing is killed; it is set as a run's own is."""
+    """Start the one session of all tests in which nothing is killed; it is set as a run's own is.
+
+    It has one core: of a few rows each further task costs a fifth of a batch. Runs in processes of their own, which are
+    killed, followed or started by Airflow, have several.
+    """
     from etl.spark.session import start
 
-    here = settings.model_copy(update={"spark_master": "local[2]"})
+    here = settings.model_copy(update={"spark_master": "local[1]"})
     session = start(here, services)
     session.sparkContext.setLogLevel("ERROR")
     yield session

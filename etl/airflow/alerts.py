@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from airflow.sdk import BaseNotifier
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
 
 from etl.airflow.deadlines import FirstQueued
+from etl.airflow.retries import TryLater
 from etl.common.settings import load_settings
 from etl.pipeline import Pipeline
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 ANSWERS_WITHIN = 10  # seconds
+TRIES = 4  # of a webhook, with pauses of 1, 2 and 4 s
 
 _WHY = "{{ exception | default('its worker was lost') }}"  # then the DAG processor calls back, without an exception
 FAILED = "{{ dag.dag_id }} failed: " + _WHY
@@ -35,8 +41,18 @@ WAITING = "{{ task.pipeline }} still waits, and goes on to for hours: {{ excepti
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
 
 
+def _may_pass(error: BaseException) -> bool:
+    """Tell whether a webhook may take at another try what it has not taken."""
+    if isinstance(error, HTTPError):
+        return error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
+    return isinstance(error, OSError)
+
+
 class WebhookNotifier(BaseNotifier):
-    """POSTs {"kind", "pipeline", "text"} as JSON to `alert_webhook`; raises OSError when it is not taken."""
+    """POSTs {"kind", "pipeline", "text"} as JSON to `alert_webhook`; raises OSError when it is not taken.
+
+    A place that can't be reached, or that says to come again, is tried TRIES times: it may have taken one more than once.
+    """
 
     template_fields = ("text",)
 
@@ -53,11 +69,21 @@ class WebhookNotifier(BaseNotifier):
         body = json.dumps({"kind": self.kind, "pipeline": self.pipeline, "text": self.text}).encode()
         headers = {"Content-Type": "application/json", "User-Agent": "sluice"}
         request = Request(address.get_secret_value(), data=body, headers=headers, method="POST")  # noqa: S310
-        with urlopen(request, timeout=ANSWERS_WITHIN) as answer:  # noqa: S310 - the settings allow http alone
-            answer.read()
+        _post(request)
 
     async def async_notify(self, context: Context) -> None:
         await asyncio.to_thread(self.notify, context)
+
+
+@retry(
+    retry=retry_if_exception(_may_pass),
+    stop=stop_after_attempt(TRIES),
+    wait=wait_exponential(multiplier=1),
+    reraise=True,
+)
+def _post(request: Request) -> None:
+    with urlopen(request, timeout=ANSWERS_WITHIN) as answer:  # noqa: S310 - the settings allow http alone
+        answer.read()
 
 
 def notifiers(kind: str, pipeline: str, text: str) -> list[BaseNotifier]:
@@ -78,6 +104,17 @@ def notifiers(kind: str, pipeline: str, text: str) -> list[BaseNotifier]:
             )
         )
     return configured
+
+
+def restarts(pipeline: str) -> list[Callable[[Context], None]]:
+    """Make what tells of the restarts of a run that stays up, but not of each that an outage ends; none without alerts."""
+
+    def tell(context: Context) -> None:
+        if not isinstance(context.get("exception"), TryLater):
+            for notifier in notifiers("failed", pipeline, RESTARTED):
+                notifier(context)
+
+    return [tell] if notifiers("failed", pipeline, RESTARTED) else []
 
 
 def _escaped(text: str) -> str:

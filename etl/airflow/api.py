@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,24 @@ class TaskState:
     task: str
     state: str | None  # None: not scheduled yet
     tries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """One run that waits, or is at work."""
+
+    run: str
+    kind: str  # manual, scheduled, backfill or asset_triggered
+    waits: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """The run that the schedule of a DAG owes: Airflow makes it at once where the DAG is not paused."""
+
+    logical_date: str
+    start: str | None  # of its data interval
+    end: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,16 +99,35 @@ class Api:
         address = f"{self.address}/api/v2/dags/{quote(dag)}?update_mask=is_paused"
         _call("PATCH", address, token=self.token, body={"is_paused": paused})
 
+    def due(self, dag: str) -> Due | None:
+        """Return the run that the DAG's schedule owes by now; None: none."""
+        said = self.get(f"/api/v2/dags/{quote(dag)}")
+        date, after = said["next_dagrun_logical_date"], said["next_dagrun_run_after"]
+        if date is None or after is None or datetime.fromisoformat(after) > datetime.now(UTC):
+            return None
+        start, end = (said[f"next_dagrun_data_interval_{name}"] for name in ("start", "end"))
+        return Due(logical_date=date, start=start, end=end)
+
     def trigger(
-        self, dag: str, conf: Mapping[str, Any] | None = None, *, run_after: datetime | None = None
+        self,
+        dag: str,
+        conf: Mapping[str, Any] | None = None,
+        *,
+        run_after: datetime | None = None,
+        due: Due | None = None,
     ) -> str:
         """Ask for a run of the DAG, and return its run id. The run starts once the DAG is not paused.
 
-        Runs that wait start in the order of their `run_after`, which is now by default.
+        Runs that wait start in the order of their `run_after`, which is now by default. With `due` the run takes
+        the place of the one that the schedule owes, which Airflow then does not make: it is refused where another
+        run has that place.
         """
         body: dict[str, Any] = {"logical_date": None, "conf": dict(conf or {})}
         if run_after is not None:
             body["run_after"] = run_after.isoformat()
+        if due is not None:
+            body["logical_date"] = due.logical_date
+            body |= {"data_interval_start": due.start, "data_interval_end": due.end}
         address = f"{self.address}/api/v2/dags/{quote(dag)}/dagRuns"
         return str(_call("POST", address, token=self.token, body=body)["dag_run_id"])
 
@@ -101,6 +138,28 @@ class Api:
         """
         runs = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?order_by=-run_after")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in runs}
+
+    def unfinished(self, dag: str) -> list[Unfinished]:
+        """Return the runs of the DAG that wait, and those that are at work."""
+        runs = self.get(f"/api/v2/dags/{quote(dag)}/dagRuns?state=queued&state=running")["dag_runs"]
+        return [
+            Unfinished(run=run["dag_run_id"], kind=run["run_type"], waits=run["state"] == "queued")
+            for run in runs
+        ]
+
+    def remove(self, dag: str, run: str) -> None:
+        """Remove a run that waits, as if nobody had asked for it. Raises Refused where it is at work."""
+        _call("DELETE", self.address + _run(dag, run), token=self.token)
+
+    def queue_again(self, dag: str, run: str) -> None:
+        self._set_state(dag, run, "queued")
+
+    def set_failed(self, dag: str, run: str) -> None:
+        """Mark a run failed: Airflow ends the tasks of it that are at work, and goes on with none."""
+        self._set_state(dag, run, "failed")
+
+    def _set_state(self, dag: str, run: str, state: str) -> None:
+        _call("PATCH", self.address + _run(dag, run), token=self.token, body={"state": state})
 
     def state(self, dag: str, run: str) -> str:
         return str(self.get(_run(dag, run))["state"])
@@ -179,7 +238,8 @@ def _call(method: str, address: str, *, token: str | None = None, body: object =
     try:
         # by no proxy: it would not know our 127.0.0.1
         with build_opener(ProxyHandler({})).open(request, timeout=ANSWERS_WITHIN) as answer:
-            return json.load(answer)
+            said = answer.read()
+            return json.loads(said) if said else None
     except HTTPError as error:
         said = error.read().decode(errors="replace")[:300]
         raise Refused(

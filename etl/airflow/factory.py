@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
-from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, deadline, notifiers
+from etl.airflow.alerts import FAILED, TASK_FAILED, deadline, notifiers, restarts
 from etl.airflow.operator import SluiceRunOperator, SluiceTaskOperator, assets
 from etl.airflow.retries import LONGEST_PAUSE, Retries, kept_up
 from etl.airflow.run_form import FIELDS
@@ -213,7 +213,7 @@ def _kept_up(pipeline: Pipeline) -> dict[str, Any]:
         "max_retry_delay": timedelta(minutes=5),
         "retry_policy": kept_up(pipeline.retry_delay),
         "execution_timeout": None,
-        "on_retry_callback": notifiers("failed", pipeline.name, RESTARTED),
+        "on_retry_callback": restarts(pipeline.name),
     }
 
 

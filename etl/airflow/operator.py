@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +17,7 @@ from etl.airflow.log_lines import harmless
 from etl.airflow.process import Command, Finished
 from etl.airflow.retries import (
     FAILURES,
+    OUTAGES,
     STEADY,
     DifferencesFound,
     Ended,
@@ -29,6 +30,7 @@ from etl.airflow.retries import (
 )
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
+from etl.airflow.told import event_extra, told_to
 from etl.common.wording import drifted, left_out
 from etl.runs.summary import Summary
 
@@ -72,8 +74,8 @@ class SluiceRunOperator(BaseOperator):
 
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last
-    one. A run that Airflow ends comes to the end of its batch first, where that takes no more than
-    GRACE_SECONDS. With `follow` the run stays up.
+    one, which the operator reads: its outlets are its inlets, too. A run that Airflow ends comes to the end of
+    its batch first, where that takes no more than GRACE_SECONDS. With `follow` the run stays up.
     """
 
     template_fields = ("pipeline", *FIELDS)
@@ -92,6 +94,7 @@ class SluiceRunOperator(BaseOperator):
     ) -> None:
         fields = {name: kwargs.pop(name, None) for name in FIELDS}
         super().__init__(**kwargs)
+        self.inlets = [*self.inlets, *(one for one in self.outlets if one not in self.inlets)]
         self.follow = follow
         self.beside = beside
         self.alert_quarantine_share = alert_quarantine_share
@@ -104,7 +107,7 @@ class SluiceRunOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         _require_a_try(self, context)
         form = self.form
-        task_try = task_try_of(context, form, beside=self.beside)
+        task_try = task_try_of(context, form, beside=self.beside, told=self._told_to(context))
         arguments = ["run", self.pipeline, "--json", "--airflow"]
         if self.follow:
             arguments.append("--follow")
@@ -113,24 +116,33 @@ class SluiceRunOperator(BaseOperator):
         self._command = Command(arguments=arguments, given=task_try.json(), own_group=True)
         began = time.monotonic()
         done = self._command.run(self.log.log)
-        up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
         summary = Summary.from_json(done.result)
-        said = summary.json() if summary else {}
         if done.exit_code:
-            context["ti"].xcom_push(key=SUMMARY, value={**said, "exit_code": done.exit_code})
-            self._alert(summary, context)
-            # for a worker that restarts no run is given up
-            if self._killed and summary is not None and summary.outcome == "FilesUnread":
-                raise Ended("Airflow ended this try; everything is delivered except files that Spark skipped")
-            error = failure(done, up=up)
-            self._note(error, context)
-            raise error
+            up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
+            raise self._failed(done, summary, up, context)
         if summary is None:
             raise NoSummary(
                 f"`sluice {' '.join(arguments[:3])}` ended with exit code 0 and without its summary. It printed"
                 f" {done.printed[:200]!r}; `sluice status {self.pipeline}` says what was delivered. Does the pipeline's"
                 " file, or a library, end the process?"
             )
+        return self._succeeded(summary, context)
+
+    def _failed(self, done: Finished, summary: Summary | None, up: timedelta, context: Context) -> RunFailed:
+        """Push the summary of a run that ended with an error, and alert of it; return what the task fails with."""
+        said = summary.json() if summary else {}
+        context["ti"].xcom_push(key=SUMMARY, value={**said, "exit_code": done.exit_code})
+        self._alert(summary, context)
+        # for a worker that restarts no run is given up
+        if self._killed and summary is not None and summary.outcome == "FilesUnread":
+            return Ended("Airflow ended this try; everything is delivered except files that Spark skipped")
+        error = failure(done, up=up)
+        self._note(error, context)
+        return error
+
+    def _succeeded(self, summary: Summary, context: Context) -> dict[str, Any]:
+        """Push the summary of a run that ended well and make the asset event of it; raise Ended where Airflow ended it."""
+        said = summary.json()
         context["ti"].xcom_push(key=SUMMARY, value=said)
         self._alert(summary, context)
         if self._killed:  # it came to a good end, but no success is to be told of
@@ -147,6 +159,12 @@ class SluiceRunOperator(BaseOperator):
         for asset in self.outlets:
             context["outlet_events"][asset].extra.update(event_extra(summary))
         return said
+
+    def _told_to(self, context: Context) -> dict[str, Any]:
+        """Return the commit up to which the events of this pipeline's runs of the same kind have told, as they say it."""
+        if not self.outlets:
+            return {}
+        return told_to(context["inlet_events"], self.outlets[-1], self.pipeline, context["ti"].dag_id)
 
     @property
     def form(self) -> RunForm:
@@ -176,11 +194,15 @@ class SluiceRunOperator(BaseOperator):
             self._tell("drift", text, context)
 
     def _note(self, error: RunFailed, context: Context) -> None:
-        """Keep count of the tries that ended by an outage; alert once these are more than the declared retries."""
+        """Keep count of the tries that ended by an outage; alert once these are more than the declared retries.
+
+        A run that stays up has none: for it they are OUTAGES.
+        """
         if not isinstance(error, TryLater):
             return
         policy, waited = self.retry_policy, note_wait(context)
-        if isinstance(policy, Retries) and waited == policy.retries + 1:
+        patience = policy.retries if isinstance(policy, Retries) else OUTAGES
+        if waited == patience + 1:
             self._send("waiting", WAITING, {**context, "task": self, "exception": error})
 
     def _tell(self, kind: str, text: str, context: Context) -> None:
@@ -237,7 +259,9 @@ def _require_a_try(task: BaseOperator, context: Context) -> None:
         task.retry_policy.require_one_left(context)
 
 
-def task_try_of(context: Context, form: RunForm, *, beside: bool) -> TaskTry:
+def task_try_of(
+    context: Context, form: RunForm, *, beside: bool, told: Mapping[str, Any] | None = None
+) -> TaskTry:
     """Return who asks, in Airflow's own terms, and what the form says.
 
     Nothing is read out of the text of a run id.
@@ -255,6 +279,7 @@ def task_try_of(context: Context, form: RunForm, *, beside: bool) -> TaskTry:
         interval_end=end.isoformat() if end else None,
         who=dag_run.triggering_user_name,
         beside=beside,
+        **(told or {}),
         **dataclasses.asdict(form),
     )
 
@@ -269,19 +294,3 @@ def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:
         kind = EndedAfterLong
     message = next((line for line in reversed(done.said) if line.startswith("sluice: ")), "")
     return kind(f"exit code {done.exit_code}. {message}".strip())
-
-
-def event_extra(summary: Summary) -> dict[str, Any]:
-    """Return what an asset event says: deliveries that no event has named, their rows, the lake's snapshot."""
-    return {
-        "action": "replaced" if summary.replaced else "released" if summary.released else "delivered",
-        "replaced": summary.replaced,
-        "released": summary.released,
-        "deliveries": summary.unreported,
-        "batches": len(summary.unreported),
-        "rows": summary.unreported_rows,
-        "quarantined": summary.unreported_quarantined,
-        "snapshot_id": str(summary.snapshot_id) if summary.snapshot_id is not None else None,
-        "stream": summary.stream,
-        "run": summary.run,
-    }

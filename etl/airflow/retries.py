@@ -16,6 +16,8 @@ from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.definitions.retry_policy import RetryDecision
 from airflow.sdk.exceptions import AirflowException
 
+from etl.common.wording import pluralize
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -74,6 +76,7 @@ _BY_A_PERSON = [
     for name, reason in _FOR_GOOD.items()
 ]
 STEADY = timedelta(minutes=10)
+OUTAGES = 3  # tries of a run that stays up that may end with exit code 75 before that is told
 
 
 class Retries(ExceptionRetryPolicy):
@@ -102,7 +105,9 @@ class Retries(ExceptionRetryPolicy):
             return RetryDecision.retry(_doubled(FIRST_PAUSE, max(waited, 1)), reason)
         failed = max(self._tries(try_number, max_tries) - waited, 1)
         if failed > self.retries:
-            return RetryDecision.fail(f"{self.retries} declared retries are used up")
+            return RetryDecision.fail(
+                f"{pluralize(self.retries, 'declared retry is', 'declared retries are')} used up"
+            )
         return RetryDecision.retry(
             _doubled(self.retry_delay, failed), f"retry {failed} of {self.retries} declared"
         )
@@ -116,7 +121,8 @@ class Retries(ExceptionRetryPolicy):
         failed = self._tries(try_number, max_tries) - 1 - waits(context, max_tries)
         if failed > self.retries:
             raise NoTriesLeft(
-                f"{failed} tries have failed, the last without a word, and {self.retries} retries are declared"
+                f"{pluralize(failed, 'try has', 'tries have')} failed, the last without a word, and"
+                f" {pluralize(self.retries, 'retry is', 'retries are')} declared"
             )
 
     def _tries(self, try_number: int, max_tries: int) -> int:

@@ -26,6 +26,11 @@ class TaskTry(RunForm):
         False  # asked of the DAG for replays and releases: nothing that has landed since is delivered
     )
     who: str | None = None  # the user who triggered it
+    told_to: int | None = (
+        None  # the commit up to which the newest asset event tells; None: no such event is left
+    )
+    told_delivery: int | None = None  # that this commit made; None: the event does not say
+    told_run: str | None = None  # which made it
 
     @classmethod
     def parse(cls, text: str) -> TaskTry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 from typing import NoReturn
@@ -15,9 +16,17 @@ def main() -> NoReturn:
     """Run the command `sluice`, whose modules are imported now and not with the package."""
     gc.set_threshold(NEW_OBJECTS)
     use_utf8()
+    write_all()
     from etl.cli.app import main
 
     main()
+
+
+def write_all() -> None:
+    """Write out what the encoding of the output lacks, such as `\\xe4` in ASCII: no text may end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def use_utf8() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import PipelineName, load, open_workspace
+from etl.cli.shared import PipelineName, err, load, open_workspace, out
 from etl.common.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def airflow(
         raise typer.Exit(stack.command(settings, arguments))
     at_rest = not any(service.port for service in services.status(settings))
     if stack.running(settings) is None:
-        typer.echo("starting Airflow, half a minute or so", err=True)
+        err.print("starting Airflow, half a minute or so")
     try:
         running = stack.up(settings, supervised=not detach)
     except BaseException:
@@ -45,14 +45,14 @@ def airflow(
     try:
         stack.follow(running, lambda: _say(running, stays=False))
     finally:
-        typer.echo("stopping Airflow", err=True)
+        err.print("stopping Airflow")
         _end(settings, with_services=at_rest)
 
 
 def _say(running: Airflow, *, stays: bool) -> None:
-    typer.echo(f"Airflow  {running.address}{', running already' if running.was_running else ''}")
-    typer.echo(f"login    admin or viewer; the passwords are in {running.login}")
-    typer.echo(f"next: `sluice down` stops it{'' if stays else ', and so does Ctrl-C'}")
+    out.print(f"Airflow  {running.address}{', running already' if running.was_running else ''}")
+    out.print(f"login    admin or viewer; the passwords are in {running.login}")
+    out.print(f"next: `sluice down` stops it{'' if stays else ', and so does Ctrl-C'}")
 
 
 def trigger(name: PipelineName) -> None:
@@ -72,9 +72,9 @@ def trigger(name: PipelineName) -> None:
         )
     running = stack.require_running(workspace.settings)
     api = sign_in(running.address, running.login)
-    summary = trigger_pipeline(api, name, lambda line: typer.echo(line, err=True))
+    summary = trigger_pipeline(api, name, err.print)
     for line in summary_lines(workspace, pipeline, summary):
-        typer.echo(line)
+        out.print(line)
 
 
 def where(settings: Settings) -> str | None:
@@ -94,4 +94,4 @@ def _end(settings: Settings, *, with_services: bool) -> None:
     stopped = stack.stop(settings)
     if with_services:
         stopped += services.down(settings)
-    typer.echo(f"stopped {', '.join(stopped)}")
+    out.print(f"stopped {', '.join(stopped)}")

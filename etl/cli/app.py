@@ -13,11 +13,12 @@ import typer
 from etl.airflow.log_lines import WANTED, LineFormatter, marked
 from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, services, serving, status, suites
 from etl.cli.shared import (
+    Command,
     err,
     shown,
     shown_lines,
 )
-from etl.common.errors import SluiceError, Stopped
+from etl.common.errors import BatchEndsSpark, SluiceError, Stopped
 from etl.common.outages import raising_service_errors
 from etl.common.outcome import in_short, without_secrets
 from etl.spark import jvm_log
@@ -53,10 +54,10 @@ def main() -> NoReturn:
 def _report_failure(error: BaseException) -> int:
     """Tell what ended the command, and return its exit code."""
     if stopped := Stopped.behind(error):
-        err.print(f"sluice: stopped by {stopped}; {stopped.left}", markup=False)
+        err.print(f"sluice: stopped by {stopped}; {stopped.left}")
         return stopped.exit_code
     code = error.exit_code if isinstance(error, SluiceError) else SluiceError.exit_code
-    if code == SluiceError.exit_code:
+    if code == SluiceError.exit_code or isinstance(error, BatchEndsSpark):
         _tell_of_spark()
     if not isinstance(error, SluiceError):
         return _unexpected(error)
@@ -84,9 +85,7 @@ def _tell_of_spark() -> None:
 def _unexpected(error: BaseException) -> int:
     logging.getLogger("sluice").debug("unexpected", exc_info=error)
     _tell(f"sluice: unexpected {type(error).__name__}: {in_short(error)}")
-    err.print(
-        "  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger", markup=False
-    )
+    err.print("  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger")
     return SluiceError.exit_code
 
 
@@ -117,11 +116,12 @@ app.command()(suites.columns)
 app.command()(suites.docs)
 app.command()(serving.env)
 app.command()(datasets.land)
-app.command()(run.run)
+app.command(cls=Command)(run.run)
 app.command()(status.status)
 app.command()(maintenance.audit)
 app.command()(serving.files)
 app.command()(maintenance.recover)
 app.command()(status.decide)
+app.command()(status.retire)
 app.command()(maintenance.sweep)
 app.command()(status.doctor)

@@ -9,6 +9,7 @@ import typer
 
 from etl.cli.shared import open_workspace, out
 from etl.common.settings import load_settings
+from etl.common.wording import pluralize
 
 
 def land(
@@ -42,9 +43,9 @@ def land(
         span = parse_range(days or FIRST_DAYS)
         landed = land_generated(settings.landing, dataset, span, seed=SEED if seed is None else seed)
         counts = ", ".join(f"{count:,} {name}" for name, count in landed.counts.items())
-        what = f"{dataset}: {counts}, in {landed.files:,} files"
+        what = f"{dataset}: {counts}, in {pluralize(landed.files, 'file')}"
     else:
         landed = land_flights(settings, parse_days(days))
-        what = f"{landed.flights:,} flights in {landed.files:,} files, {landed.bytes / 1e6:.0f} MB,"
+        what = f"{pluralize(landed.flights, 'flight')} in {pluralize(landed.files, 'file')}, {landed.bytes / 1e6:.0f} MB,"
     done = f"{landed.written:,} written" if landed.written else "nothing was new"
-    out.print(f"{what} below {settings.landing}: {done}", markup=False)
+    out.print(f"{what} below {settings.landing}: {done}")

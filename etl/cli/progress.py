@@ -14,8 +14,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.text import Text
 
+from etl.cli.shared import shown
 from etl.common import steps
 from etl.common.database import migrate, transaction
 from etl.common.steps import Step
@@ -46,12 +46,13 @@ def line(pipeline: str, receipt: Receipt) -> str:
     held = f", {receipt.quarantined:,} quarantined" if receipt.quarantined else ""
     dropped = f"; {left_out(receipt.dropped)}" if receipt.dropped else ""
     count = len(receipt.failed)
-    failed = f"; {count} expectation{'s' if count > 1 else ''} failed" if count else ""
+    failed = f"; {pluralize(count, 'expectation')} failed" if count else ""
+    columns = f"; its tables have changed: {'; '.join(receipt.columns)}" if receipt.columns else ""
     rate = receipt.records / receipt.seconds if receipt.seconds else 0
     what = f"batch {receipt.batch_id}" if receipt.kind == "stream" else receipt.kind
     return (
-        f"{pipeline} {what}: {receipt.delivered:,} rows delivered{held}"
-        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{dropped}"
+        f"{pipeline} {what}: {pluralize(receipt.delivered, 'row')} delivered{held}"
+        f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{dropped}{columns}"
     )
 
 
@@ -61,7 +62,7 @@ def watching(
 ) -> Iterator[Callable[[Receipt], None]]:
     """Yield a function to be told of every batch, which shows it on the terminal or as a line of a log."""
     if not console.is_terminal:
-        yield lambda receipt: console.print(line(pipeline.name, receipt), markup=False)
+        yield lambda receipt: console.print(line(pipeline.name, receipt))
         return
     watch = _Watch(pipeline, files_left(workspace, pipeline) if control.every is None else 0, control)
     with Live(watch, console=console, transient=True):
@@ -92,9 +93,9 @@ class _Watch:
         self._held: Counter[str] = Counter()
 
     def __rich__(self) -> Group:
-        held = (Text(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
-        stopping = [Text(f"  {self._control.stopping}")] if self._control.stop_requested_by else []
-        return Group(self._bar, Text(f"  {self._now}{self._figures}"), *held, *stopping)
+        held = (shown(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
+        stopping = [shown(f"  {self._control.stopping}")] if self._control.stop_requested_by else []
+        return Group(self._bar, shown(f"  {self._now}{self._figures}"), *held, *stopping)
 
     @property
     def _now(self) -> str:
@@ -137,13 +138,23 @@ def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) ->
     if held:
         yield "rows in quarantine now, of every run, by reason (a row may have several):"
         yield from (f"  {one.rows:>9,}  {one.reason}" for one in held)
-    sluice = _as_called()
-    yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `{sluice} files {pipeline.name}`"
-    yield f'next      eval "$({sluice} env)"      starts the services where needed, and connects psql, boto3 and DuckDB'
+    if summary.batches:
+        yield from _next_lines(workspace, pipeline, held=bool(held))
+    elif held:
+        yield f"`{_command('quarantine list', pipeline)}` shows them; release and discard end their hold"
+
+
+def _next_lines(workspace: Workspace, pipeline: Pipeline, *, held: bool) -> Iterator[str]:
+    """Yield lines that say where the rows are that have landed now, and what a person may do with them."""
+    files = _command("files", pipeline)
+    yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `{files}`"
+    env = f'eval "$({_as_called()} env)"'
+    yield f"next      {env}      starts the services where needed, and connects psql, boto3 and DuckDB"
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
     if held:
-        yield f"          {sluice} quarantine list {pipeline.name}      shows held rows; release and discard end their hold"
-    yield f"          {sluice} audit {pipeline.name}      recounts both sinks"
+        listed = _command("quarantine list", pipeline)
+        yield f"          {listed}      shows held rows; release and discard end their hold"
+    yield f"          {_command('audit', pipeline)}      recounts both sinks"
 
 
 def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
@@ -152,9 +163,9 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
         rate = summary.records / summary.seconds if summary.seconds else 0
         counts_records = summary.records != summary.rows_in  # what was read, of a transform that keeps state
         rows = (
-            f"{summary.records:,} records read; {summary.rows_in:,} rows out"
+            f"{pluralize(summary.records, 'record')} read; {pluralize(summary.rows_in, 'row')} out"
             if counts_records
-            else f"{summary.rows_in:,} rows in"
+            else f"{pluralize(summary.rows_in, 'row')} in"
         )
         yield (
             f"{summary.pipeline}: {pluralize(summary.batches, 'batch', 'batches')} in {summary.seconds:.1f} s"
@@ -168,6 +179,8 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
                 else "; `late=` in the declaration holds such records (docs/state.md)"
             )
             yield left_out(summary.dropped) + hold
+        if summary.columns:
+            yield f"its tables have changed: {'; '.join(summary.columns)}"
         yield from drifted(summary.unknown, summary.missing)
         if summary.unknown and pipeline.unknown == "report":
             yield f"`{_as_called()} suggest {pipeline.name} --schema` writes a schema that has them; docs/reading.md"
@@ -178,6 +191,10 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
         yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{what_next}"
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
+
+
+def _command(verb: str, pipeline: Pipeline) -> str:
+    return f"{_as_called()} {verb} {pipeline.name}"
 
 
 def _as_called() -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from etl.cli.shared import (
     AsJson,
     PipelineName,
     err,
+    given_reason,
+    is_on_record,
     load,
     open_workspace,
     out,
@@ -29,7 +31,7 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
-from etl.common.wording import first_few
+from etl.common.wording import WHY, first_few, pluralize, visible
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
@@ -43,7 +45,7 @@ Ids = Annotated[list[int] | None, typer.Option("--id", min=1, max=MOST, help="A 
 Delivery = Annotated[int | None, typer.Option(min=1, max=MOST, help="Rows that this delivery holds.")]
 Reason = Annotated[str | None, typer.Option(help="Rows that carry this reason.")]
 All = Annotated[bool, typer.Option("--all", help="Every held row of the pipeline.")]
-Why = Annotated[str, typer.Option(help="The reason, kept with each row.")]
+Why = Annotated[str, typer.Option(callback=given_reason, help="The reason, kept with each row.")]
 Status = Annotated[str, typer.Option(help="held, released, discarded or superseded.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many rows.")]
 
@@ -59,6 +61,12 @@ class Rows:
     @property
     def named(self) -> bool:
         return bool(self.ids or self.delivery or self.reason)
+
+    @property
+    def words(self) -> str:
+        """Return the options as they would be written for a delivery's rows or those of a reason; empty for all."""
+        delivery = f" --delivery {self.delivery}" if self.delivery else ""
+        return delivery + (f" --reason {shlex.quote(self.reason)}" if self.reason else "")
 
     def of_status(self, status: str | None, limit: int | None = None) -> RowSelection:
         """Return the choice as the ledger takes it. Raises SetupError where there is no such status."""
@@ -84,7 +92,7 @@ class RowsOrAll(Rows):
         from etl.ledger.quarantine import held_rows, require_held
 
         if not why.strip():
-            raise SetupError("A decision needs its reason", remedy='add --why "…"')
+            raise SetupError("A decision needs its reason", remedy=f"add {WHY}")
         if self.everything == self.named:
             raise SetupError(
                 "No rows are chosen, or --all is given with another choice",
@@ -133,7 +141,7 @@ def list_rows(
         print_json({"reasons": [asdict(one) for one in reasons], "rows": [one.json() for one in held]})
         return
     for one in reasons:
-        out.print(f"{one.rows:>9,}  {one.reason}  ({one.deliveries:,} deliveries)", markup=False)
+        out.print(f"{one.rows:>9,}  {one.reason}  ({pluralize(one.deliveries, 'delivery', 'deliveries')})")
     table = Table("id", "delivery", "batch", "reasons", "from", "row or raw record")
     for row in held:
         source = (row.source_path or "").rpartition("/")[2]
@@ -148,12 +156,10 @@ def list_rows(
         )
         table.add_row(*map(shown, cells))
     if not held:
-        out.print(
-            f"{name}: no row is {status}" if selection.everything else f"{name}: no such row", markup=False
-        )
+        out.print(f"{name}: no row is {status}" if selection.everything else f"{name}: no such row")
         return
     out.print(table)
-    out.print(f"next: `sluice quarantine show {name} {held[0].quarantine_id}`", markup=False)
+    out.print(f"next: `sluice quarantine show {name} {held[0].quarantine_id}`")
 
 
 @app.command()
@@ -184,9 +190,9 @@ def show(
     }
     for title, value in lines.items():
         if value is not None:
-            out.print(Text(f"{title:<12} ") + shown(value))
+            out.print(f"{title:<12} {visible(str(value))}")
     for column, value in (row.values or {}).items():
-        out.print(Text("  ") + shown(f"{column:<24} {json.dumps(value)}"))
+        out.print(f"  {column:<24} {json.dumps(value)}")
 
 
 @app.command()
@@ -212,11 +218,10 @@ def export(
             file.write(lines)
     except OSError as error:
         raise SetupError(f"{output} can't be written: {error.strerror}", remedy="name a new file") from error
-    out.print(f"{len(held):,} rows in {output}", markup=False)
+    out.print(f"{pluralize(len(held), 'row')} in {output}")
     out.print(
         f"next: correct the values in `row`, then `sluice quarantine release {name} --corrections {output}"
-        ' --why "…"`',
-        markup=False,
+        f" {WHY}`"
     )
 
 
@@ -248,15 +253,17 @@ def release(
             remedy="choose these rows too, or remove them from the file",
         )
     pipeline = load(name, workspace.settings)
+    if not rows.ids:
+        held = _as_they_are(name, held, changes, words=rows.words)
 
     def tell(one: Receipt) -> None:
         to = err if as_json else out  # also where the JSON is to come at the end: a signal may come before it
         held_again = f", {one.quarantined:,} held again" if one.quarantined else ""
         to.print(
-            f"{name}: delivery {one.delivery_id}: {one.delivered:,} rows released{held_again}", markup=False
+            f"{name}: delivery {one.delivery_id}: {pluralize(one.delivered, 'row')} released{held_again}"
         )
         for why_held, count in one.reasons.items():
-            to.print(f"  {count:>9,}  {why_held}", markup=False)
+            to.print(f"  {count:>9,}  {why_held}")
 
     control = RunControl(correction_left=GIVEN_UP)
     with heeded(control):
@@ -281,12 +288,41 @@ def discard(
     held = rows.held(workspace, name, why=why)
     numbers = [one.quarantine_id for one in held]
     count = discard_rows(workspace.services.postgres, name, numbers, who=who(), why=why)
-    out.print(
-        f"{name}: {count:,} rows discarded; sluice.quarantine keeps them, with who and why", markup=False
+    out.print(f"{name}: {pluralize(count, 'row')} discarded; sluice.quarantine keeps them, with who and why")
+
+
+def _as_they_are(
+    name: str, held: list[HeldRow], changes: Mapping[int, Mapping[str, Any]], *, words: str
+) -> list[HeldRow]:
+    """Return the rows without those that can't be released before they are corrected, and tell of these.
+
+    Where there is no other, they are returned: the release itself says what they need.
+    """
+    left = [one for one in held if one.needs_correction and one.quarantine_id not in changes]
+    if not left or len(left) == len(held):
+        return held
+    err.print(
+        f"{name}: {_staying(left)}; `sluice quarantine export {name}{words} -o rows.jsonl` writes"
+        f" {'it' if len(left) == 1 else 'them'} to be corrected"
     )
+    without = {one.quarantine_id for one in left}
+    return [one for one in held if one.quarantine_id not in without]
+
+
+def _staying(left: Sequence[HeldRow]) -> str:
+    """Say of rows that need a correction that they stay held, and why."""
+    held, first = pluralize(len(left), "row stays", "rows stay"), left[0].quarantine_id
+    if len(left) == 1:
+        return f"{held} held, {first}: it never became a row, or holds bytes that are no UTF-8"
+    return f"{held} held, such as {first}: they never became rows, or hold bytes that are no UTF-8"
 
 
 def _workspace(name: str) -> Workspace:
+    """Open the workspace; raise SetupError where the pipeline is neither on record nor declared.
+
+    What is held of one that is declared no more, or by mistake, can be looked at and discarded.
+    """
     workspace = open_workspace()
-    load(name, workspace.settings)
+    if not is_on_record(name, workspace):
+        load(name, workspace.settings)
     return workspace

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import AsJson, PipelineName, load, open_workspace, print_json, who
+from etl.cli.shared import AsJson, PipelineName, err, given_reason, load, open_workspace, out, print_json, who
 from etl.common.errors import SetupError
+from etl.common.wording import pluralize
 
 if TYPE_CHECKING:
-    from etl.runs.replay.plan import Selection
+    from etl.pipeline import Pipeline
+    from etl.runs.replay.plan import ReplayPlan, Selection
     from etl.runs.replay.replay import Replayed
+    from etl.runs.workspace import Workspace
 
 Deliveries = Annotated[
     str | None, typer.Option(metavar="A..B,C", help="Delivery ids: ranges, or single ones.")
@@ -50,7 +54,7 @@ Fewer = Annotated[
 Releases = Annotated[
     str | None, typer.Option(metavar="keep|drop", help="What to do with rows that were released since.")
 ]
-Why = Annotated[str | None, typer.Option(help="The reason, kept with the run.")]
+Why = Annotated[str | None, typer.Option(callback=given_reason, help="The reason, kept with the run.")]
 
 ONE_WAY = "`sluice replay --help` shows how to say what is to be replayed"
 
@@ -82,10 +86,9 @@ def replay(
     pipeline = load(name, workspace.settings)
     planned = plan(workspace, pipeline, selection)
     for line in planned.lines():
-        typer.echo(line, err=not plan_only or as_json)
+        (out if plan_only and not as_json else err).print(line)
     if plan_only:
-        if as_json:
-            print_json(planned.json())
+        _tell_columns(workspace, pipeline, planned, as_json=as_json)
         return
     with heeded(RunControl(correction_left=GIVEN_UP)):
         done = replay_deliveries(
@@ -102,6 +105,19 @@ def replay(
     _say(done, as_json=as_json)
 
 
+def _tell_columns(workspace: Workspace, pipeline: Pipeline, planned: ReplayPlan, *, as_json: bool) -> None:
+    """Complete a plan by what the replay does to the tables' columns, which takes Spark to tell."""
+    from etl.runs.replay.columns import column_changes
+
+    if planned.deliveries and not planned.state:
+        planned = replace(planned, columns=column_changes(workspace, pipeline))
+    if as_json:
+        print_json(planned.json())
+        return
+    for line in planned.column_lines():
+        out.print(line)
+
+
 def _say(done: Replayed, *, as_json: bool) -> None:
     if as_json:
         print_json(done.json())
@@ -109,12 +125,14 @@ def _say(done: Replayed, *, as_json: bool) -> None:
         from etl.common.number_ranges import format_ranges
 
         one, name = done.receipt, done.plan.pipeline
-        typer.echo(
+        out.print(
             f"{name}: delivery {one.delivery_id} replaced {format_ranges(done.replaced) or 'none'}:"
-            f" {one.delivered:,} rows delivered (before: {done.plan.rows:,}),"
+            f" {pluralize(one.delivered, 'row')} delivered (before: {done.plan.rows:,}),"
             f" {one.quarantined:,} quarantined (before: {done.plan.held:,}), in {one.seconds:.1f} s"
         )
-        typer.echo(
+        if one.columns:
+            out.print(f"its tables have changed: {'; '.join(one.columns)}")
+        out.print(
             f"next: `sluice audit {name}` recounts both sinks; the view sluice.replaced lists what was replaced"
         )
 

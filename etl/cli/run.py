@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from etl.cli.shared import (
     duration,
     err,
     load,
+    load_if_right,
     open_workspace,
     out,
     print_json,
@@ -44,7 +44,7 @@ def stop(
 
     limit = duration("--timeout", timeout)
     workspace = open_workspace()
-    pipeline = load(name, workspace.settings)
+    pipeline = load_if_right(name, workspace)
     by = f"{who()} on {socket.gethostname()}"
     ended = stop_run(workspace.services.postgres, name, who=by, timeout=limit, on_asked=report_holder)
     if ended is None:
@@ -60,8 +60,11 @@ def stop(
                 )
             )
         return
+    if pipeline is None:
+        out.print(f"{name}: the run on {ended.holder} {how_ended(ended.outcome, replayable=True)[0]}")
+        return
     how, following = how_ended(ended.outcome, replayable=pipeline.replayable)
-    typer.echo(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")
+    out.print(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")
 
 
 def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
@@ -128,8 +131,7 @@ def run(
     control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     try:
         with heeded(control, quiet=err.is_terminal), watching(workspace, pipeline, err, control) as progress:
-            say = partial(err.print, markup=False)
-            summary = run_requested(workspace, pipeline, task_try, progress, say, control)
+            summary = run_requested(workspace, pipeline, task_try, progress, err.print, control)
     except SluiceError as error:
         if as_json and isinstance(error.done, Summary):
             print_json(error.done.json())
@@ -138,6 +140,6 @@ def run(
         print_json(summary.json())
     else:
         for line in summary_lines(workspace, pipeline, summary):
-            out.print(line, markup=False)
+            out.print(line)
     if control.heeded and control.by_signal and not follow:  # there was more to deliver
         raise Stopped(control.by_signal)

@@ -9,10 +9,8 @@ from etl.common.settings import load_settings
 def up() -> None:
     """Start the embedded services; they run until `sluice down`."""
     workspace = open_workspace()
-    out.print(f"PostgreSQL  {_without_secrets(workspace.services.postgres)}", markup=False)
-    out.print(
-        f"S3          {workspace.services.lake} at {workspace.services.s3_endpoint or 'AWS'}", markup=False
-    )
+    out.print(f"PostgreSQL  {_without_secrets(workspace.services.postgres)}")
+    out.print(f"S3          {workspace.services.lake} at {workspace.services.s3_endpoint or 'AWS'}")
     out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` connects psql, boto3 and DuckDB')
 
 

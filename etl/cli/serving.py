@@ -12,6 +12,7 @@ from etl.cli.shared import (
     PipelineName,
     load,
     open_workspace,
+    out,
     print_json,
     print_result,
     result_to_stdout,
@@ -42,14 +43,14 @@ def publish(
     dsn = workspace.services.postgres
     if withdraw:
         publish.withdraw(dsn, pipeline.name, wanted)
-        typer.echo(f"{wanted}: no longer there; the rows of {name} are in {pipeline.table}")
+        out.print(f"{wanted}: no longer there; the rows of {name} are in {pipeline.table}")
         return
     table = workspace.lake.table(pipeline.table)
     replaced = publish.publish(dsn, pipeline, table, wanted, who=who(), incomplete=incomplete)
     instead = f", in place of those of {replaced}" if replaced not in (None, name) else ""
-    typer.echo(f"{wanted}: readers of both sinks see the rows of {name}{instead}")
+    out.print(f"{wanted}: readers of both sinks see the rows of {name}{instead}")
     if instead:
-        typer.echo(
+        out.print(
             f"next: to go back, `sluice publish {replaced} --as {wanted}`; {replaced} goes on as it was"
         )
 
@@ -59,7 +60,7 @@ def env() -> None:
     from etl.operations.serving.environment import exports
 
     for name, value in exports(open_workspace()).items():
-        typer.echo(f"export {name}={shlex.quote(value)}")
+        print_result(f"export {name}={shlex.quote(value)}\n")
 
 
 def files(name: PipelineName, as_json: AsJson = False) -> None:

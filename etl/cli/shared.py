@@ -5,24 +5,38 @@ from __future__ import annotations
 import datetime as dt
 import getpass
 import json
-import math
 import os
 import re
 import sys
-from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, JustifyMethod, OverflowMethod
+from rich.style import Style
 from rich.text import Text
+from typer.core import TyperCommand
 
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
-from etl.common.wording import visible
+from etl.common.wording import WHY, of_json, visible
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
     from etl.runs.workspace import Workspace
+
+
+class Command(TyperCommand):
+    """A command that suggests none of its hidden options where a name is misspelled."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            if near := getattr(error, "possibilities", None):
+                params = self.get_params(ctx)
+                hidden = {name for one in params if getattr(one, "hidden", False) for name in one.opts}
+                error.possibilities = [name for name in near if name not in hidden]  # type: ignore[attr-defined]
+            raise
 
 
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The declared name.")]
@@ -41,7 +55,9 @@ def result_to_stdout(wanted: bool) -> bool:
 
 def print_result(text: str) -> None:
     """Print the command's result to standard output, which has nothing else where it goes apart."""
-    typer.echo(text, nl=False, file=_result)
+    stream = _result or sys.stdout
+    stream.write(text)
+    stream.flush()
 
 
 AsJson = Annotated[
@@ -62,6 +78,29 @@ def load(name: str, settings: Settings) -> Pipeline:
     return load_pipeline(name, settings.pipelines)
 
 
+def load_if_right(name: str, workspace: Workspace) -> Pipeline | None:
+    """Return a pipeline's declaration; None where it is on record and its declaration is gone, or has a mistake.
+
+    Raises SetupError where it is neither declared nor on record.
+    """
+    try:
+        return load(name, workspace.settings)
+    except SetupError:
+        if not is_on_record(name, workspace):
+            raise
+        return None
+
+
+def is_on_record(name: str, workspace: Workspace) -> bool:
+    """Tell whether the ledger knows a pipeline, declared or not."""
+    from etl.common.database import migrate, transaction
+    from etl.ledger.pipelines import pipeline_row
+
+    migrate(workspace.services.postgres)
+    with transaction(workspace.services.postgres) as cursor:
+        return pipeline_row(cursor, name) is not None
+
+
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -77,19 +116,19 @@ def duration(option: str, text: str) -> dt.timedelta:
     return dt.timedelta(seconds=seconds)
 
 
+_NO_REASONS = (WHY.split()[1], "…", "...")  # as messages and documents have it
+
+
+def given_reason(why: str | None) -> str | None:
+    """Return the reason of a command as it was given. Raises SetupError for the word that stands for one."""
+    if why is not None and why.strip() in _NO_REASONS:
+        raise SetupError(f"--why {why.strip()} is no reason", remedy="write in its place why, in quotes")
+    return why
+
+
 def print_json(content: Any) -> None:
     """Print one JSON document; NaN and the infinities, which JSON does not have, are text in it."""
-    print_result(json.dumps(_finite(content), indent=2, default=str, allow_nan=False) + "\n")
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, float):
-        return content if math.isfinite(content) else str(content)
-    if isinstance(content, Mapping):
-        return {name: _finite(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return content
+    print_result(json.dumps(of_json(content), indent=2, default=str, allow_nan=False) + "\n")
 
 
 def shown(text: object) -> Text:
@@ -113,5 +152,28 @@ def who() -> str:
         return f"uid {os.getuid()}"
 
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+class HarmlessConsole(Console):
+    """A console that no text commands: all but Rich's own Text is shown without markup or control characters."""
+
+    def __init__(
+        self, *, stderr: bool = False, file: IO[str] | None = None, width: int | None = None
+    ) -> None:
+        super().__init__(stderr=stderr, file=file, width=width, highlight=False, soft_wrap=True)
+
+    def render_str(
+        self,
+        text: str,
+        *,
+        style: str | Style = "",
+        justify: JustifyMethod | None = None,
+        overflow: OverflowMethod | None = None,
+        **_: Any,
+    ) -> Text:
+        """Make Text of what is printed, or is in a cell or a title, whichever way it came here."""
+        harmless = shown_lines(text)
+        harmless.style, harmless.justify, harmless.overflow = style, justify, overflow
+        return harmless
+
+
+out = HarmlessConsole()
+err = HarmlessConsole(stderr=True)

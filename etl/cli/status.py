@@ -16,16 +16,18 @@ from etl.cli.airflow import where
 from etl.cli.shared import (
     AsJson,
     PipelineName,
+    given_reason,
     load,
     open_workspace,
     out,
     print_json,
+    print_result,
     shown,
     who,
 )
 from etl.common.settings import load_settings
 from etl.common.steps import PHASES
-from etl.common.wording import drifted, left_out, pluralize
+from etl.common.wording import drifted, first_few, left_out, pluralize
 
 if TYPE_CHECKING:
     from etl.ledger.activity import BatchProgress, Running
@@ -45,12 +47,11 @@ def state(
     if as_json:
         print_json([one.json() for one in stores])
         return
-    out = Console(soft_wrap=True)
     for store in stores:
         out.print(
             shown(
                 f"{name}: operator {store.operator} ({store.name}), store {store.store}, after batch {store.batch}:"
-                f" {store.keys:,} keys"
+                f" {pluralize(store.keys, 'key')}"
             )
         )
         columns = [column for column in (store.rows[0] if store.rows else {}) if column != "partition_id"]
@@ -96,7 +97,7 @@ def _failing(state: State) -> str:
 def _delivered(states: Sequence[State]) -> Table:
     """Lay out what was delivered; a column that is 0 for all pipelines would take room from their names."""
     rows = [state.cells() for state in states]
-    headings = ["pipeline", "deliveries", "rows", "quarantined", "left out", "last delivery"]
+    headings = ["pipeline", "deliveries", "rows", "held now", "ever held", "left out", "last delivery"]
     if not any(state.dropped for state in states):
         headings.remove("left out")
     table = _table(*headings)
@@ -138,7 +139,7 @@ def _runs(state: State) -> Iterator[str]:
 
 def _at_work(one: Running) -> str:
     batches = pluralize(one.batches, "batch", "batches")
-    done = f"; {batches} of {one.records:,} records so far"
+    done = f"; {batches} of {pluralize(one.records, 'record')} so far"
     if one.batch is None or one.batch_since is None:
         return done
     return f"; batch {one.batch} for {(one.now - one.batch_since).total_seconds():.0f} s{done}"
@@ -173,15 +174,27 @@ def _times(batches: Sequence[BatchProgress]) -> Table:
 
     The rest is Spark's planning and its marks.
     """
-    table = _table(
-        "batch", "began", "rows read", "rows/s", "took", "stage", "judge", "draft", "commit", "rest"
+    headings = (
+        "batch",
+        "delivery",
+        "began",
+        "rows read",
+        "rows/s",
+        "took",
+        "stage",
+        "judge",
+        "draft",
+        "commit",
+        "rest",
     )
+    table = _table(*headings, close=True)
     for one in batches:
         ours = [one.phase(phase) if phase in one.phases_ms else None for phase in PHASES]
         rate = "-" if one.processed_rate is None else f"{one.processed_rate:,.0f}"
         began = one.triggered_at.astimezone().strftime("%m-%d %H:%M")
         times = [_seconds(took) for took in (one.seconds, *ours, one.phase("spark"))]
-        table.add_row(str(one.batch_id), began, f"{one.input_rows:,}", rate, *times)
+        delivery = "-" if one.delivery_id is None else str(one.delivery_id)
+        table.add_row(str(one.batch_id), delivery, began, f"{one.input_rows:,}", rate, *times)
     return table
 
 
@@ -199,9 +212,10 @@ def _state_table(batches: Sequence[BatchProgress]) -> Table:
     return table
 
 
-def _table(*names: str) -> Table:
+def _table(*names: str, close: bool = False) -> Table:
+    """Make a table of figures; its columns are `close` to each other where there are many, to fit 80 characters."""
     columns = (Column(name, justify="right", overflow="fold") for name in names)
-    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    return Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 0 if close else 1, 0, 0), show_edge=False)
 
 
 def _moment(value: dt.datetime) -> str:
@@ -223,6 +237,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show each pipeline's state and what it waits for; for one pipeline also its newest batches."""
+    from etl.operations.control.retire import retired
     from etl.operations.control.status import states
     from etl.pipeline import load_pipelines
 
@@ -232,8 +247,10 @@ def status(
         print_json([state.json() for state in pipelines])
     else:
         show(out, pipelines)
+        if name is None and (gone := retired(workspace.services.postgres)):
+            out.print(shown(f"retired, and not shown: {first_few(gone)}"))
         if airflow := where(workspace.settings):
-            out.print(airflow, markup=False)
+            out.print(airflow)
     if name is None:
         load_pipelines(
             workspace.settings.pipelines
@@ -243,7 +260,7 @@ def status(
 def decide(
     name: PipelineName,
     batch: Annotated[int, typer.Option(help="The stopped batch's id.")],
-    why: Annotated[str, typer.Option(help="The reason, kept with the decision.")],
+    why: Annotated[str, typer.Option(callback=given_reason, help="The reason, kept with the decision.")],
     quarantine_all: Annotated[
         bool,
         typer.Option("--quarantine-all", help="Hold the failing rows, or the whole batch for a table rule."),
@@ -270,7 +287,18 @@ def decide(
         who=who(),
         why=why,
     )
-    out.print(decided, markup=False)
+    out.print(decided)
+
+
+def retire(
+    name: PipelineName,
+    why: Annotated[str, typer.Option(callback=given_reason, help="The reason, kept with the pipeline.")],
+) -> None:
+    """Take a pipeline off the pages that will not run again; all that it has delivered stays."""
+    from etl.operations.control.retire import retire as retire_pipeline
+
+    retire_pipeline(open_workspace(), name, who=who(), why=why)
+    out.print(f"{name}: retired; its tables, files and records stay as they are, and a run takes it up again")
 
 
 def doctor(
@@ -282,10 +310,10 @@ def doctor(
     from etl.operations.control.doctor import examine, rights_script
 
     if rights:
-        typer.echo(rights_script(load_settings()))
+        print_result(rights_script(load_settings()))
         return
     findings = examine()
     for finding in findings:
-        out.print(finding.line(), markup=False)
+        out.print(finding.line())
     if not all(finding.good for finding in findings):
         raise typer.Exit(2)

@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from etl.cli.shared import (
     AsJson,
     PipelineName,
+    err,
     load,
     open_workspace,
+    out,
     print_json,
     print_result,
     result_to_stdout,
     shown,
+    shown_lines,
     who,
 )
 from etl.common.errors import ContractBroken, SetupError
+from etl.common.wording import pluralize
 from etl.pipeline.intervals import moment
 
 if TYPE_CHECKING:
@@ -44,32 +46,33 @@ def train(name: PipelineName, as_json: AsJson = False) -> None:
     if as_json:
         print_json([one.json() for one in versions])
         return
-    out = Console(soft_wrap=True)
     for one in versions:
         report = one.report
         done = "made now" if one.new else "in force; its rows and declaration have not changed since"
         out.print(shown(f"{name}: model {report['model']}, version {one.version}, {done}"))
-        _show(out, report)
+        _show(report)
         out.print(shown(f"  {one.location}"))
     out.print(f"next: `sluice run {name}`")
 
 
-def _show(out: Console, report: Mapping[str, Any]) -> None:
+def _show(report: Mapping[str, Any]) -> None:
     held, labels = report["held_out"], report["held_out"]["labels"]
     table = Table("", "", box=SIMPLE, show_header=False)
     lines = {
-        "learned from": f"{report['rows_fitted']:,} of {report['rows_there']:,} rows of {report['trained_on']}",
-        "lacking a value": f"{report['rows_without']:,} of {report['rows_drawn']:,} rows drawn",
+        "learned from": f"{report['rows_fitted']:,} of {pluralize(report['rows_there'], 'row')} of {report['trained_on']}",
+        "lacking a value": f"{report['rows_without']:,} of {pluralize(report['rows_drawn'], 'row')} drawn",
         **{
             feature: f"{one['least']:g} to {one['greatest']:g}, median {one['median']:g}"
             for feature, one in report["features"].items()
         },
         "threshold": f"{report['threshold']:.4f}",
-        "held out": f"{held['rows']:,} rows, {held['flagged']:,} of them above the threshold",
+        "held out": f"{pluralize(held['rows'], 'row')}, {held['flagged']:,} of them above the threshold",
         "their scores": ", ".join(f"{name} {score:.4f}" for name, score in held["scores"].items()),
     }
     if labels:
-        lines["known anomalies"] = f"{labels['anomalies']:,} of {labels['rows']:,} rows with a label"
+        lines["known anomalies"] = (
+            f"{labels['anomalies']:,} of {pluralize(labels['rows'], 'row')} with a label"
+        )
         lines["precision"] = _share(labels["precision"], labels["both"], labels["flagged"], "flagged")
         lines["recall"] = _share(labels["recall"], labels["both"], labels["anomalies"], "anomalies")
     for title, text in lines.items():
@@ -109,15 +112,16 @@ def try_(
 
 def show(tried: Tried, *, plan: bool) -> None:
     """Print for people what `sluice try` found, with Spark's plan if `plan` is set."""
-    out = Console(soft_wrap=True)
     files, held = len(tried.files), tried.held + tried.malformed
-    out.print(f"{tried.pipeline}: {files:,} files; {tried.delivered:,} rows delivered, {held:,} held")
+    out.print(
+        f"{tried.pipeline}: {pluralize(files, 'file')}; {pluralize(tried.delivered, 'row')} delivered, {held:,} held"
+    )
     named = list(tried.columns.items())
-    _table(out, "delivered", ["column", "type"], _upright(named, tried.rows))
+    _table("delivered", ["column", "type"], _upright(named, tried.rows))
     bad = [("; ".join(reasons), *row) for reasons, row in tried.held_rows]
-    _table(out, "held", ["column", "type"], _upright([("reasons", ""), *named], bad) if bad else [])
+    _table("held", ["column", "type"], _upright([("reasons", ""), *named], bad) if bad else [])
     malformed = [(raw, file, detail or "") for raw, file, detail in tried.malformed_records]
-    _table(out, "held as malformed", ["record", "file", "detail"], malformed)
+    _table("held as malformed", ["record", "file", "detail"], malformed)
     rules = [
         (
             "passed" if one.success else "failed",
@@ -127,9 +131,9 @@ def show(tried: Tried, *, plan: bool) -> None:
         )
         for one in tried.verdict.results
     ]
-    _table(out, "rules", ["", "rule", "severity", "rows that break it"], rules)
+    _table("rules", ["", "rule", "severity", "rows that break it"], rules)
     if plan:
-        out.print(Text(tried.plan))
+        out.print(tried.plan)
     for stop in tried.stops:
         out.print(shown(f"a run would stop here: {stop}"))
 
@@ -139,7 +143,7 @@ def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]
     return [(*column, *(row[index] for row in rows)) for index, column in enumerate(columns)]
 
 
-def _table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     if not rows:
         return
     table = Table(title=title, title_justify="left", box=SIMPLE)
@@ -167,7 +171,7 @@ def whatif(
         print_json(report.json())
         return
     for line in report.lines():
-        typer.echo(line)
+        out.print(line)
 
 
 def suggest(
@@ -200,8 +204,11 @@ def suggest(
         return
     write(draft, output, force=force)
     rules = len(draft.suite["expectations"])
-    typer.echo(f"{rules} expectations from {draft.rows:,} rows of {draft.batches:,} batches in {output}")
-    typer.echo(f"next: `sluice whatif {name} --suite {output}`")
+    out.print(
+        f"{pluralize(rules, 'expectation')} from {pluralize(draft.rows, 'row')} of"
+        f" {pluralize(draft.batches, 'batch', 'batches')} in {output}"
+    )
+    out.print(f"next: `sluice whatif {name} --suite {output}`")
 
 
 def _suggest_schema(name: str, last: int) -> None:
@@ -211,8 +218,8 @@ def _suggest_schema(name: str, last: int) -> None:
     workspace = open_workspace()
     wider = wider_schema(workspace, load(name, workspace.settings), last=last)
     for line in wider.notes:
-        typer.echo(line, err=True)
-    print_result(wider.schema)
+        err.print(line)
+    print_result(shown_lines(wider.schema).plain)
 
 
 def columns(
@@ -240,19 +247,17 @@ def columns(
         print_json([span.json() for span in histories])
         return
     if not pipeline.metrics:
-        typer.echo(
-            f"{name} declares no `metrics`: name the columns there whose figures are to be kept", err=True
-        )
+        err.print(f"{name} declares no `metrics`: name the columns there whose figures are to be kept")
     for span in histories:
         heading = f"{span.start:%Y-%m-%d %H:%M}" if span.start else name
-        typer.echo(f"{heading}   {span.batches:,} batches")
+        out.print(f"{heading}   {pluralize(span.batches, 'batch', 'batches')}")
         for one in span.columns:
-            typer.echo(f"  {one.column:<24} {_said(one)}")
+            out.print(f"  {one.column:<24} {_said(one)}")
 
 
 def _said(one: ColumnMetrics) -> str:
     """Write a column's figures in one line."""
-    said = [f"{one.rows:,} rows", f"{one.null_share or 0:.2%} null"]
+    said = [pluralize(one.rows, "row"), f"{one.null_share or 0:.2%} null"]
     if (distinct := one.distinct_estimate()) is not None:
         said.append(f"about {distinct:,.0f} distinct")
     if one.mean is not None:
@@ -280,4 +285,4 @@ def docs(
     workspace = open_workspace()
     folder = output or Path(workspace.settings.home) / "docs" / name
     pages = build_docs(workspace, load(name, workspace.settings), folder, last=last)
-    typer.echo(f"{len(pages):,} batches in {folder / 'index.html'}")
+    out.print(f"{pluralize(len(pages), 'batch', 'batches')} in {folder / 'index.html'}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -41,6 +43,11 @@ T = TypeVar("T")
 
 MIGRATION_LOCK = 0x51_0C_1C_E  # any constant of our own
 SCHEMA_LOCK = MIGRATION_LOCK + 1
+LOCKING_SECONDS = 30  # that a migration tries to have what it changes, while runs are up
+# In one try: for the first table, while nothing is held and a commit may end; for all others, less than deadlock_timeout, so
+# that nobody who waits for the first meanwhile looks for a deadlock and finds it.
+FIRST_LOCK_MS, OTHER_LOCKS_MS = 5000, 500
+_CHANGED = re.compile(r"\b(?:TABLE|VIEW|ON|UPDATE|DELETE FROM|REFERENCES)\s+sluice\.(\w+)")
 _ours: WeakSet[Connection] = WeakSet()  # connections of this process
 
 
@@ -245,6 +252,36 @@ def waiting_apart(cursor: Cursor, patience: str) -> Iterator[None]:
 
 
 @contextmanager
+def telling_of_limit() -> Iterator[None]:
+    """Raise TransactionTimeout where the connection is lost after the block has lasted for as long as a transaction may.
+
+    PostgreSQL says why it ends a session; libpq hands on only that it did (17).
+    """
+    began = time.monotonic()
+    try:
+        yield
+    except psycopg2.OperationalError as error:
+        if is_lost(error) and time.monotonic() - began >= _seconds(TIMEOUTS["transaction_timeout"]):
+            raise psycopg2.errors.TransactionTimeout(
+                "the session was ended at transaction_timeout"
+            ) from error
+        raise
+
+
+def _seconds(limit: str) -> float:
+    number, unit = re.fullmatch(r"(\d+)(ms|s|min)", limit).groups()  # type: ignore[union-attr] # ours alone
+    return int(number) * {"ms": 0.001, "s": 1, "min": 60}[unit]
+
+
+@contextmanager
+def idling(cursor: Cursor) -> Iterator[None]:
+    """Let the transaction be idle within for as long as one of our statements may take."""
+    STATEMENTS.execute(cursor, "set_idle_limit", idle=TIMEOUTS["statement_timeout"])
+    yield
+    STATEMENTS.execute(cursor, "set_idle_limit", idle=TIMEOUTS["idle_in_transaction_session_timeout"])
+
+
+@contextmanager
 def savepoint(cursor: Cursor) -> Iterator[None]:
     """Take back what was done within, and that alone, where it fails; the error goes on upwards."""
     cursor.execute("SAVEPOINT within")
@@ -296,14 +333,13 @@ def _named(cursor: Cursor, values: tuple[Any, ...]) -> dict[str, Any]:
 def migrate(dsn: str) -> list[str]:
     """Bring schema `sluice` to the newest version; safe to run twice and by two at once.
 
-    Returns the names of the migrations that were applied now. One statement finds a schema up to date, and
-    nothing is locked for it. Else a transaction's advisory lock keeps others out; whoever holds it may break
-    yoyo's own lock, for its owner is dead.
+    Returns the names of the migrations that were applied now. One statement finds a schema up to date, and nothing is
+    locked for it. Else all that are missing are applied in one transaction, whose advisory lock keeps others out: all of
+    them or none. All names are qualified and nothing is left in the session, which a pooler may give to another after it.
     """
     if _is_up_to_date(dsn):
         return []
-    with closing(connect(dsn)) as guard, guard, guard.cursor() as cursor:
-        wait_for_locks(cursor, TIMEOUTS["lock_timeout"])
+    with transaction(dsn) as cursor:
         try:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
         except psycopg2.errors.LockNotAvailable as error:
@@ -312,17 +348,11 @@ def migrate(dsn: str) -> list[str]:
                 remedy="wait until it ends, or find in pg_locks who holds the advisory lock; then run the"
                 " same command again",
             ) from error
-        try:
-            return _apply(dsn)
-        except psycopg2.errors.InsufficientPrivilege as error:
-            raise _refused(error) from error
+        return _apply(cursor)
 
 
 def _is_up_to_date(dsn: str) -> bool:
-    """Tell whether all of our migrations are applied, and maybe later ones.
-
-    A migration is marked once its steps are committed: none of those that are seen here is under way.
-    """
+    """Tell whether all of our migrations are applied, and maybe later ones."""
     ours = [path.stem for path in MIGRATIONS.glob("*.sql")]
     try:
         with transaction(dsn) as cursor:
@@ -348,35 +378,59 @@ def require_version(connection: Connection) -> None:
         )
 
 
-def _apply(dsn: str) -> list[str]:
-    from yoyo import read_migrations
-    from yoyo.backends.core.postgresql import PostgresqlBackend
-    from yoyo.connections import parse_uri
+def _apply(cursor: Cursor) -> list[str]:
+    """Apply the migrations that are missing, in their order, and mark each; return their names."""
+    for schema in ("sluice", "sluice_stage"):
+        ensure_schema(cursor, schema)
+    STATEMENTS.execute(cursor, "create_marks")
+    STATEMENTS.execute(cursor, "marked")
+    marked = {name for (name,) in cursor.fetchall()}
+    missing = {
+        path.stem: path.read_text() for path in sorted(MIGRATIONS.glob("*.sql")) if path.stem not in marked
+    }
+    _lock_changed(cursor, missing.values())
+    # Those of a large ledger may take longer than any commit.
+    STATEMENTS.execute(cursor, "set_limits", lock=TIMEOUTS["lock_timeout"], statement="0", transaction="0")
+    for name, text in missing.items():
+        cursor.execute(text)
+        STATEMENTS.execute(cursor, "mark", migration=name)
+    return [*missing]
 
-    class Backend(PostgresqlBackend):  # type: ignore[misc]
-        """Connects with our own DSN, which may name a password file; keeps its tables in schema sluice."""
 
-        schema = "sluice"
+def _lock_changed(cursor: Cursor, migrations: Iterable[str]) -> None:
+    """Lock all that these migrations change and that is there, before they begin; raise Busy where runs are in the way.
 
-        def connect(self, dburi: Any) -> Connection:  # noqa: ARG002 - yoyo's own URI is not used
-            connection = connect(dsn)
-            connection.autocommit = True
-            with connection.cursor() as cursor:
-                ensure_schema(cursor, "sluice")
-                ensure_schema(cursor, "sluice_stage")
-            return connection
+    HAZARD: a commit locks its pipeline's row before it refers to runs, a heartbeat locks runs before pipelines. Who has
+    one of the two tables and waits for the other ends in a deadlock with either.
+    """
+    named = {name for text in migrations for name in _CHANGED.findall(text)}
+    STATEMENTS.execute(cursor, "those_there", names=list(named))
+    # Each commit begins with a pipeline's row: none is open once that table is ours.
+    there = sorted((name for (name,) in cursor.fetchall()), key=lambda name: (name != "pipeline", name))
+    deadline = time.monotonic() + LOCKING_SECONDS
+    while not _have_locked(cursor, there):
+        if time.monotonic() > deadline:
+            raise Busy(
+                "The ledger's tables are to be changed, and for longer than"
+                f" {LOCKING_SECONDS} s others have used them all the time",
+                remedy="end the runs that are up where they were started (Ctrl-C, or their task in Airflow), or find in"
+                " pg_locks who else has them; then run the same command again",
+            )
 
-    backend = Backend(parse_uri("postgresql:///sluice"), "_yoyo_migration")
+
+def _have_locked(cursor: Cursor, tables: Sequence[str]) -> bool:
+    """Try to lock all of the tables; return False, and have none of them, where one could not be had soon."""
+    patience, held_since = FIRST_LOCK_MS, 0.0
     try:
-        backend.init_database()
-        backend.break_lock()
-        migrations = backend.to_apply(read_migrations(str(MIGRATIONS)))
-        if migrations:
-            with backend.lock():
-                backend.apply_migrations(migrations)
-        return [migration.id for migration in migrations]
-    finally:
-        backend.connection.close()
+        with savepoint(cursor):
+            for table in tables:
+                wait_for_locks(cursor, f"{max(patience, 1)}ms")
+                STATEMENTS.execute(cursor, "lock_table", table=sql.Identifier("sluice", table))
+                held_since = held_since or time.monotonic()
+                patience = OTHER_LOCKS_MS - int(1000 * (time.monotonic() - held_since))
+    except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected):
+        return False
+    return True
 
 
 def ensure_schema(cursor: Cursor, name: str) -> None:

@@ -119,6 +119,18 @@ class TransformFailed(NeedsPerson):
     """The transform fails on a record, and would at each try; nothing of its batch was delivered."""
 
 
+class TaskTooLong(NeedsPerson):
+    """One of Spark's tasks took longer than SLUICE_TASK_LIMIT, as it would again; nothing of its batch was delivered."""
+
+
+class SparkEnded(SluiceError):
+    """Spark's JVM, or a Python worker of its, ended at its work, of which nothing was delivered (exit 70)."""
+
+
+class BatchEndsSpark(NeedsPerson):
+    """Spark has ended at each of several tries of one batch, as it would again; nothing of the batch was delivered."""
+
+
 class Busy(SluiceError):
     """Another run holds the pipeline, or another command the database; nothing was changed (exit 75)."""
 

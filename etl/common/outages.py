@@ -40,7 +40,22 @@ _ARROW = (
 _FULL = re.compile(
     r"\b(?:OSError|IOException|FSError): (.*(?:No space left on device|Disk quota exceeded).*)"
 )
-_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR})
+_REFUSED = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG),
+        *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),  # something of another kind is there
+    }
+)
+_TOO_MANY_OPEN = frozenset({errno.EMFILE, errno.ENFILE})
+# Of AWS' files and variables, which boto reads also where the store is not AWS.
+_AWS_SETTINGS = re.compile(
+    r"\bbotocore\.exceptions\.(?:ProfileNotFound|Config\w+|InvalidConfigError|\w*Credential\w*|\w*(?:SSO|Token)\w*Error"
+    r"|NoRegionError|UnknownRegionError|InvalidRegionError): (.+)"
+)
+_ARROW_REFUSED = re.compile(
+    r"\bOSError: (.*AWS Error (?:ACCESS_DENIED|EXPIRED_TOKEN|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID"
+    r"|MISSING_AUTHENTICATION_TOKEN|NO_SUCH_BUCKET|REQUEST_EXPIRED|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT).*)"
+)
 _BOTOCORE = ("Connect", "EndpointConnection", "ProxyConnection", "Read")
 _SPARK = ("SdkClientException", "AWSServiceThrottledException", "AWSStatus500Exception")
 # By the service that is away; what a sign has in brackets is what its client says.
@@ -85,7 +100,33 @@ def service_error(error: BaseException) -> SluiceError | None:
             f"A disk is full: {found[1].strip()}",
             remedy=f"free some of it (`df -h` shows which), {again}",
         )
-    return refused(error) if isinstance(error, OSError) else None
+    if found := _ARROW_REFUSED.search(text):
+        return SetupError(
+            f"S3 refuses it: {found[1].strip()}",
+            remedy="let the AWS key do there what is named (read, write and list below the lake; read and list below the"
+            " landing), or set the settings to another place; then run again",
+        )
+    if found := _AWS_SETTINGS.search(text):
+        return SetupError(
+            f"AWS' settings can't be used: {found[1].strip()}",
+            remedy="correct or unset what it names: AWS_PROFILE and other AWS_* variables, or the files in ~/.aws",
+        )
+    return (refused(error) or _scarce(error)) if isinstance(error, OSError) else None
+
+
+def _scarce(error: OSError) -> SluiceError | None:
+    """Return what the machine has too little of for this process, as far as that is the error."""
+    if error.errno in _TOO_MANY_OPEN:
+        return SetupError(
+            f"More files are open than may be: {error}",
+            remedy="`ulimit -n` shows how many this process may have open; `ulimit -n 4096`, and run again",
+        )
+    if error.errno == errno.ENOMEM:
+        return ServiceAway(
+            f"The machine has no memory left: {error}",
+            remedy="`free -h` shows it; run again when others have ended",
+        )
+    return None
 
 
 def refused(error: OSError) -> SetupError | None:

@@ -6,7 +6,6 @@ names included, and no message ever shows the value of a secret.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -30,6 +29,7 @@ from pydantic_settings import (
 
 from etl.common.errors import SetupError
 from etl.common.record_bounds import Bounds
+from etl.common.wording import meant
 
 PREFIX = "SLUICE_"
 CONFIG_VARIABLE = "SLUICE_CONFIG"
@@ -53,7 +53,12 @@ def config_file() -> Path | None:
             return _expanded(Path(named)).absolute()
         except ValueError as error:
             raise SetupError(f"{CONFIG_VARIABLE}: {error}", remedy="write the whole path") from error
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise SetupError(
+            "The working directory is no longer there: somebody has removed it", remedy="`cd` to another one"
+        ) from error
     return next(
         (folder / CONFIG_NAME for folder in (here, *here.parents) if (folder / CONFIG_NAME).is_file()), None
     )
@@ -102,6 +107,7 @@ class Settings(BaseSettings):
     alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
     pg_connections: Annotated[int, Field(ge=1)] = 16  # open at once by executors
     slow_task: timedelta = timedelta(minutes=10)  # of a task of Spark, then the run warns
+    task_limit: timedelta | None = timedelta(hours=6)  # of a task of Spark, then the run ends; None: never
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
     # What one record may have at most: `Bounds` says of what, docs/reading.md why no more.
     record_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 27)] = Bounds.record_bytes
@@ -239,14 +245,16 @@ class Settings(BaseSettings):
             for name, item in value.items()
         }
 
-    @field_validator("backup_horizon", "quality_retention", "slow_task", mode="before")
+    @field_validator("backup_horizon", "quality_retention", "slow_task", "task_limit", mode="before")
     @classmethod
     def _iso_duration(cls, value: object) -> object:
+        if value == "none":
+            return None
         if value is not None and not isinstance(value, timedelta) and not str(value).startswith("P"):
             raise ValueError(f"{value!r} is not an ISO 8601 duration such as P7D or PT36H")
         return value
 
-    @field_validator("backup_horizon", "quality_retention", "slow_task")
+    @field_validator("backup_horizon", "quality_retention", "slow_task", "task_limit")
     @classmethod
     def _forwards(cls, value: timedelta | None) -> timedelta | None:
         if value is not None and value <= timedelta():
@@ -297,7 +305,7 @@ def _unknown_in_environment() -> list[str]:
     unknown = sorted(
         name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
     )
-    return [f"{name} in the environment is not a setting{_meant(name.upper(), known)}" for name in unknown]
+    return [f"{name} in the environment is not a setting{meant(name.upper(), known)}" for name in unknown]
 
 
 def _problem(item: Any, file: Path | None) -> str:
@@ -305,15 +313,31 @@ def _problem(item: Any, file: Path | None) -> str:
         return str(item["msg"]).removeprefix("Value error, ")
     name = str(item["loc"][0])
     if item["type"] == "extra_forbidden":
-        return f"{name} in {file} is not a setting{_meant(name, set(Settings.model_fields))}"
+        return f"{name} in {file} is not a setting{meant(name, set(Settings.model_fields))}"
     place = f"{PREFIX}{name.upper()}" if os.environ.get(PREFIX + name.upper()) else f"{name} in {file}"
     inner = "".join(f"[{part}]" for part in item["loc"][1:])
-    return f"{place}{inner}: {str(item['msg']).removeprefix('Value error, ')}"
+    return f"{place}{inner}: {_in_words(item)}"
 
 
-def _meant(name: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def _in_words(item: Any) -> str:
+    """Say what is wrong with a value; the value itself may be a secret."""
+    limits = item.get("ctx") or {}
+    words = {
+        "greater_than_equal": f"must be at least {limits.get('ge', 0):,}",
+        "less_than_equal": f"must be at most {limits.get('le', 0):,}",
+        "string_too_short": "must not be empty",
+    }
+    kinds = {
+        "int": "a whole number",
+        "string": "a text",
+        "tuple": "a list",
+        "dict": "a table",
+        "path": "a path",
+    }
+    kind = kinds.get(str(item["type"]).partition("_")[0], "")
+    if kind and item["type"] not in words:
+        return f"must be {kind}"
+    return words.get(item["type"], str(item["msg"]).removeprefix("Value error, "))
 
 
 def _absolute(path: Path) -> Path:
@@ -351,6 +375,8 @@ def same_place(settings: Settings) -> dict[str, str]:
     Secrets among them are in the clear.
     """
     values = settings.model_dump(exclude_none=True)
+    if settings.task_limit is None:
+        values["task_limit"] = "none"  # which is not its default
     return {f"SLUICE_{name.upper()}": _text(value) for name, value in values.items()}
 
 

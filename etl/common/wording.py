@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+WHY = "--why WHY"  # as commands are printed that need a reason: the command takes WHY for none
+NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # what JSON has no number for, as reports and --json write it
 
 
 def pluralize(count: int, one: str, more: str | None = None) -> str:
@@ -49,6 +56,29 @@ def first_few(items: Sequence[object], most: int = 5) -> str:
     return "; ".join(map(str, items[:most])) + (
         f"; and {len(items) - most:,} more" if len(items) > most else ""
     )
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Ask whether the known name that is nearest was meant, as the end of a sentence; empty where none is near."""
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def of_json(content: Any) -> Any:
+    """Return content with NaN and the infinities as text, in whatever it nests them."""
+    if isinstance(content, Mapping):
+        return {name: of_json(value) for name, value in content.items()}
+    if isinstance(content, list | tuple | set):
+        return [of_json(value) for value in content]
+    # numpy's short floats are no Python floats; whole numbers may be too great to be looked at as one
+    if (
+        not isinstance(content, numbers.Real)
+        or isinstance(content, numbers.Rational)
+        or math.isfinite(content)
+    ):
+        return content
+    nan, infinite, least = NO_NUMBERS
+    return nan if math.isnan(content) else infinite if float(content) > 0 else least
 
 
 def is_utf8_text(value: bytes) -> bool:

@@ -94,9 +94,7 @@ class Staged:
     late: int | None = None  # records behind the watermark as they were read, where that is told
     dropped: int | None = None  # behind the watermark, by an operator that keeps state
     unknown: Mapping[str, int] = field(default_factory=dict)  # records by field that the schema does not name
-    missing: Mapping[str, int] = field(
-        default_factory=dict
-    )  # records by column that their file does not have
+    missing: Mapping[str, int] = field(default_factory=dict)  # records by column that their file lacks
     about: About | None = None  # of a stream that keeps state: what the batch began with
 
     @property
@@ -130,11 +128,17 @@ class Staged:
         return (*told, *self._late)
 
     @property
+    def late_behind(self) -> int | None:
+        """Return the watermark that held late records are behind, in milliseconds since 1970; None: there are none."""
+        return self.about.watermark_ms if self.about and self.reasons[LATE] else None
+
+    @property
     def _late(self) -> Iterator[str]:
         """Say of held late records what they are behind: no file of theirs is at fault."""
-        if (records := self.reasons[LATE]) and self.about is not None:
-            reached = dt.datetime.fromtimestamp(self.about.watermark_ms / 1000, dt.UTC)
-            yield f"{LATE}: the watermark has reached {reached:%Y-%m-%d %H:%M:%S} UTC ({pluralize(records, 'record')})"
+        if (watermark_ms := self.late_behind) is not None:
+            reached = dt.datetime.fromtimestamp(watermark_ms / 1000, dt.UTC)
+            records = pluralize(self.reasons[LATE], "record")
+            yield f"{LATE}: the watermark has reached {reached:%Y-%m-%d %H:%M:%S} UTC ({records})"
 
     def counts(self, flag_words: int) -> Counts:
         """Sum up the figures that the suite judges: the winning tasks', in the order of their partitions."""
@@ -187,7 +191,7 @@ class Receipt:
 
     batch_id: int
     delivery_id: int
-    kind: str = "stream"  # or replay, or release
+    kind: str = "stream"  # or replay, release, withdrawal
     delivered_before: bool = False  # by an earlier run: nothing was done now
     rows_in: int = 0
     records: int = 0  # that were read
@@ -197,11 +201,10 @@ class Receipt:
     late: int = 0  # records that came behind the watermark, or without a time: held, or left to the transform
     dropped: int = 0  # rows, or groups of them, that came behind the watermark and are in neither sink
     unknown: Mapping[str, int] = field(default_factory=dict)  # records by field that the schema does not name
-    missing: Mapping[str, int] = field(
-        default_factory=dict
-    )  # records by column that their file does not have
+    missing: Mapping[str, int] = field(default_factory=dict)  # records by column that their file lacks
     reasons: Mapping[str, int] = field(default_factory=dict)  # held rows by reason
     failed: tuple[str, ...] = ()  # rules whose expectation failed without stopping the batch
+    columns: tuple[str, ...] = ()  # a phrase for each that its tables gained, or that became wider in them
     inputs: int = 0  # files that were read
     files: int = 0  # Parquet files of the table
     seconds: float = 0.0

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import psycopg2
 import pyarrow as pa
 
-from etl.common.database import TIMEOUTS, Cursor, is_lost, transaction
+from etl.common.database import TIMEOUTS, Cursor, idling, is_lost, telling_of_limit, transaction
 from etl.common.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
 from etl.common.steps import Step, reached
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
@@ -36,6 +37,7 @@ from etl.ledger.offsets import insert_ranges
 from etl.ledger.stops import Decision
 from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS
+from etl.sinks.evolution import SchemaDifference, changes_of_both
 from etl.sinks.lake.marker import Newest, tell
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.lake.snapshots import DraftedDelivery
@@ -45,7 +47,8 @@ from etl.sinks.warehouse.table import drop_idle_staging, merge_quarantine
 log = logging.getLogger("sluice")
 
 # A pointer that moved under a draft is drafted again; beside a busy stream that is nothing unusual.
-DRAFTS = 50
+FREE_DRAFTS = 5  # while others may commit; those that follow are made under the pipeline's lock
+DRAFTS = 10
 RECONNECT_SECONDS = 60
 
 
@@ -68,6 +71,9 @@ class Commit:
         return [report.task for report in self.staged.all]
 
 
+ColumnChanges = tuple[str, ...]  # a phrase for each column that was added to the tables, or widened
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommitBase:
     """What a commit follows: another one that comes between makes its draft old."""
@@ -84,6 +90,11 @@ class Drafts:
     data: Draft | None
     quarantine: Draft | None
     base: CommitBase
+
+    @property
+    def columns(self) -> SchemaDifference:
+        """Return what the draft of the table adds and widens."""
+        return self.data.columns if self.data else SchemaDifference()
 
     @property
     def published(self) -> Published:
@@ -111,25 +122,19 @@ def commit(
     decision: Decision | None,
 ) -> Receipt:
     """Make the staged batch visible in both sinks at once, or in neither."""
-    restore, report = _restore(context, task, staged), report_text(verdict, decision)
-    for _ in range(DRAFTS):
-        base = _commit_base(context)
-        it = Commit(
-            context=context,
-            batch=batch,
-            task=task,
-            staged=staged,
-            verdict=verdict,
-            report=report,
-            entry=_entry(context, batch, task, staged, counts, base.previous),
-            restore=restore,
-        )
-        context.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
-        reached(Step.MANIFEST_WRITTEN)
-        drafts = _draft(it, base)
-        reached(Step.POINTER_DRAFTED)
+    it = Commit(
+        context=context,
+        batch=batch,
+        task=task,
+        staged=staged,
+        verdict=verdict,
+        report=report_text(verdict, decision),
+        entry=_entry(context, batch, task, staged, counts),
+        restore=_restore(context, task, staged),
+    )
+    for number in range(DRAFTS):
         try:
-            _transact(it, drafts)
+            columns = _commit_drafted(*_drafted(it)) if number < FREE_DRAFTS else _commit_locked(it)
         except _BaseMoved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
@@ -137,12 +142,46 @@ def commit(
             if context.tells:
                 mine = Newest(delivery_id=task.delivery_id, run_id=context.lease.run_id)
                 tell(context.sinks.dsn, context.sinks.table, context.lease.pipeline, mine)
-            return _receipt(it)
+            return _receipt(it, columns)
     raise ServiceAway(
-        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while this run drafted its commit: another run of"
-        f" {context.lease.pipeline} commits more often than this one can draft",
-        remedy=f"wait until that run ends, or stop it (`sluice stop {context.lease.pipeline}`); then {context.retry}",
+        f"Batch {batch.batch_id}: the Iceberg table moved {DRAFTS} times while this run drafted its commit, the last times"
+        f" while no run of {context.lease.pipeline} could commit: others write to it, too",
+        remedy=f"stop those that commit to table {context.sinks.table.namespace}.{context.sinks.table.name} so often; then"
+        f" {context.retry}",
     )
+
+
+def _drafted(it: Commit) -> tuple[Commit, Drafts]:
+    """Write manifest and drafts by what the tables have now; return the commit as it follows that."""
+    base = _commit_base(it.context)
+    it = replace(it, entry=replace(it.entry, previous=base.previous))
+    it.context.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
+    reached(Step.MANIFEST_WRITTEN)
+    drafts = _draft(it, base)
+    reached(Step.POINTER_DRAFTED)
+    return it, drafts
+
+
+def _commit_drafted(it: Commit, drafts: Drafts) -> ColumnChanges:
+    return _transact(it, partial(_write, it=it, drafts=drafts))
+
+
+def _commit_locked(it: Commit) -> ColumnChanges:
+    """Draft and commit while all other runs of the pipeline wait: one that commits often would leave no time else.
+
+    What a replay restores is staged before that, but for what still comes in between.
+    """
+    if it.restore:
+        it.restore.stage_missing_changes()
+
+    def draft_and_write(cursor: Cursor) -> ColumnChanges:
+        it.context.kind.lock(cursor, it.context.lease, it.entry)
+        with telling_of_limit():
+            with idling(cursor):
+                now, drafts = _drafted(it)
+            return _write(cursor, now, drafts)
+
+    return _transact(it, draft_and_write)
 
 
 def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> UpsertRestore | None:
@@ -162,10 +201,12 @@ def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> Upser
     return restore
 
 
-def _transact(it: Commit, drafts: Drafts) -> None:
+def _transact(it: Commit, write: Callable[[Cursor], ColumnChanges]) -> ColumnChanges:
+    """Commit what is written, and return what it changed; nothing where the connection broke and it was committed."""
+    changes: ColumnChanges = ()
     try:
         with transaction(it.context.sinks.dsn) as cursor:
-            _write(cursor, it, drafts)
+            changes = write(cursor)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
             f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: another session held a lock on"
@@ -173,33 +214,46 @@ def _transact(it: Commit, drafts: Drafts) -> None:
             remedy=f"find its holder in pg_locks and pg_stat_activity; then {it.context.retry}",
         ) from error
     except psycopg2.errors.QueryCanceled as error:
-        said = str(error).strip().splitlines()[0]
-        name = it.entry.pipeline
-        raise CommitTooLong(
-            f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended a statement of its commit,"
-            f" each of which may take {TIMEOUTS['statement_timeout']} ({said})",
-            remedy=f"if somebody cancelled it, {it.context.retry}; if the batch is too large for that,"
-            f" {it.context.kind.smaller(name)}",
-        ) from error
+        raise _too_long(it, error, "a statement of its commit, each of which", "statement_timeout") from error
     except psycopg2.Error as error:
         if not is_lost(error):
             raise
         if not _was_committed(it, error):
+            if isinstance(error, psycopg2.errors.TransactionTimeout):
+                raise _too_long(
+                    it, error, "the transaction of its commit, which", "transaction_timeout"
+                ) from error
             raise ServiceAway(
                 f"The connection to PostgreSQL broke during the commit of batch {it.entry.batch_id} ({str(error).strip()});"
                 " the ledger shows that it was not committed",
                 remedy=it.context.retry,
             ) from error
+    return changes
 
 
-def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
+def _too_long(it: Commit, error: psycopg2.Error, ended: str, limit: str) -> CommitTooLong:
+    said, name = str(error).strip().splitlines()[0], it.entry.pipeline
+    return CommitTooLong(
+        f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended {ended} may take"
+        f" {TIMEOUTS[limit]} ({said})",
+        remedy=f"if somebody cancelled it, {it.context.retry}; if the batch is too large for that,"
+        f" {it.context.kind.smaller(name)}",
+    )
+
+
+def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     """Write all that the one transaction of a commit holds, which takes effect as a whole or not at all.
 
-    Raises _BaseMoved where another commit came between.
+    Returns which columns of both tables it added and widened. Raises _BaseMoved where another commit came between.
     """
-    entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
-    kind.lock(cursor, it.context.lease, entry)
+    it.context.kind.lock(cursor, it.context.lease, it.entry)
     reached(Step.PIPELINE_LOCKED)
+    with telling_of_limit():
+        return _write_locked(cursor, it, drafts)
+
+
+def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
+    entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
     insert_delivery(cursor, entry, drafts.published)
@@ -215,7 +269,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
     insert_files(cursor, entry.delivery_id, "quarantine", it.staged.quarantine_files)
     reached(Step.INPUTS_INSERTED)
-    with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)):
+    with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)) as columns:
         if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
             raise _BaseMoved
         kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
@@ -224,7 +278,8 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         _merge(cursor, it)
     _hold(cursor, it)
     kind.keep_releases(cursor, entry)
-    insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
+    if kind.is_judged:
+        insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
     reached(Step.QUALITY_INSERTED)
     _swap(cursor, sinks.table, drafts.data, drafts.base.data)
     _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.base.quarantine)
@@ -232,6 +287,7 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> None:
         raise kind.fenced(entry.pipeline, entry.delivery_id)
     drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
+    return changes_of_both(columns, drafts.columns)
 
 
 def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> None:
@@ -371,8 +427,8 @@ def _entry(
     task: StageTask,
     staged: Staged,
     counts: Counts,
-    previous: int | None,
 ) -> Entry:
+    """Make the entry of the delivery, which follows none yet."""
     delivered = sum(report.delivered for report in staged.all)
     quarantined = sum(report.quarantined for report in staged.all)
     return Entry(
@@ -390,7 +446,7 @@ def _entry(
         suite_digest=context.suite_digest,
         lookups=dict(context.lookups),
         manifest=f"{context.sinks.table.location}/deliveries/{task.delivery_id}-{context.lease.run_id[:8]}.json",
-        previous=previous,
+        previous=None,
         kind=context.kind.name,
         released_from=context.kind.released_from,
         watermark_ms=staged.about.watermark_ms if staged.about else None,
@@ -421,7 +477,7 @@ def _manifest(it: Commit) -> DeliveryManifest:
     )
 
 
-def _receipt(it: Commit) -> Receipt:
+def _receipt(it: Commit, columns: ColumnChanges) -> Receipt:
     entry = it.entry
     return Receipt(
         batch_id=entry.batch_id,
@@ -438,6 +494,7 @@ def _receipt(it: Commit) -> Receipt:
         missing=entry.missing,
         reasons=dict(it.staged.reasons),
         failed=tuple(r.reason for r in it.verdict.results if not r.success),
+        columns=columns,
         inputs=len(it.batch.inputs),
         files=len(it.staged.data_files),
     )

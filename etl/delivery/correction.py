@@ -1,5 +1,5 @@
 """Corrections, which are deliveries outside the stream: a replay replaces earlier deliveries, a release lets rows out of
-quarantine.
+quarantine, a withdrawal takes deliveries out.
 
 Each is one batch of a stream of its own, staged and judged like any other and committed by the same transaction, under
 the same lock of the pipeline's row. It does not take the stream's lease. Two things decide whether it may commit: its
@@ -20,7 +20,7 @@ from psycopg2.extras import Json
 from etl.common.database import Cursor
 from etl.common.errors import ContractBroken, Fenced, InputsChanged, InputsUnreadable, NeedsPerson
 from etl.common.statements import Statements
-from etl.common.wording import first_few
+from etl.common.wording import first_few, pluralize
 from etl.delivery.kind import DeliveryKind, malformed_line
 from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases, pipelines
@@ -32,7 +32,7 @@ from etl.sinks.warehouse.table import Warehouse
 
 STATEMENTS = Statements(__name__)
 
-Kind = Literal["replay", "release"]
+Kind = Literal["replay", "release", "withdrawal"]
 HeldText = tuple[int, str | None, str | None, str | None]  # number, row, raw, source path
 
 
@@ -48,8 +48,8 @@ class Correction(DeliveryKind):
     kept_releases: tuple[int, ...] = ()  # releases from those, which stay
     released_from: int | None = None  # the delivery that holds the rows
     rows: tuple[int, ...] = ()  # quarantine ids that are let out
-    who: str
-    why: str
+    who: str = ""  # for what is kept row by row
+    why: str = ""
 
     stops_stream = False
 
@@ -115,7 +115,7 @@ class Correction(DeliveryKind):
         other = cursor.rowcount > self.removed or (cursor.rowcount < self.removed and not covered)
         if other and not self.as_found:
             raise NeedsPerson(
-                f"{entry.pipeline}: the deliveries to be replaced have {cursor.rowcount} rows in"
+                f"{entry.pipeline}: the deliveries to be replaced have {pluralize(cursor.rowcount, 'row')} in"
                 f" {warehouse.table_schema}.{warehouse.table_name}; the ledger says {self.removed}. Nothing was changed",
                 remedy="to replace whatever is there with what they should have, run the same command again with"
                 f" --accept-changed; `sluice audit {entry.pipeline}` shows what differs elsewhere",
@@ -137,7 +137,8 @@ class Correction(DeliveryKind):
             )
         if len(pairs) < len(released):
             raise NeedsPerson(
-                f"{entry.pipeline}, not replayed: of {len(released)} rows that had been released from these batches, the"
+                f"{entry.pipeline}, not replayed: of {pluralize(len(released), 'row')} that had been released"
+                " from these batches, the"
                 f" replay does not hold {len(released) - len(pairs)} again as they were: today's suite delivers them, and"
                 " they would be there twice, or today's transform and lookups give them other values. Nothing was changed",
                 remedy="run the same command again with --releases drop; in Airflow, choose drop in the form",
@@ -210,6 +211,7 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
     """
     run_id = str(uuid.uuid4())
     pipelines.lock(cursor, pipeline)
+    pipelines.take_up(cursor, pipeline)
     leases.fence_dead_beside(cursor, pipeline)
     STATEMENTS.execute(
         cursor,
@@ -251,9 +253,9 @@ def _refuse_released_since(cursor: Cursor, change: Correction, pipeline: str) ->
     )
     if numbers := [str(number) for (number,) in cursor.fetchall()]:
         raise NeedsPerson(
-            f"{pipeline}, not replayed: rows that these batches had held were released, by deliveries"
-            f" {', '.join(numbers)}, while the replay was under way. Nothing was changed",
-            remedy="run the same command again, which says what to do with them",
+            f"{pipeline}: rows that these batches had held were released, by deliveries {', '.join(numbers)}, while the"
+            f" {change.name} was under way. Nothing was changed",
+            remedy="run the same command again, which says what becomes of them",
         )
 
 
@@ -285,9 +287,10 @@ def _content(row: str | None, raw: str | None, path: str | None, columns: tuple[
 
 def _require(count: int, wanted: Sequence[int], state: str, pipeline: str) -> None:
     if count != len(wanted):
-        what = "deliveries to be replaced" if state == "live" else "rows to be released"
+        what = ("delivery", "deliveries") if state == "live" else ("row", "rows")
+        named = "of the plan" if state == "live" else "to be released"
         raise NeedsPerson(
-            f"{pipeline}: {len(wanted) - count} of the {len(wanted)} {what} are no longer {state}: another command"
-            " changed them first. Nothing was changed",
+            f"{pipeline}: {len(wanted) - count} of the {pluralize(len(wanted), *what)} {named}"
+            f" are no longer {state}: another command changed them first. Nothing was changed",
             remedy=f"what is there now: `sluice {'status' if state == 'live' else 'quarantine list'} {pipeline}`",
         )

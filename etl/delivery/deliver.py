@@ -30,7 +30,7 @@ from etl.common.errors import (
     StagingLost,
 )
 from etl.common.steps import Step, phases_ms, reached
-from etl.common.wording import first_few
+from etl.common.wording import first_few, pluralize
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.ledger_entry import report_text
@@ -40,7 +40,7 @@ from etl.delivery.stage import StageTask
 from etl.ledger import attempts, deliveries, leases, stops
 from etl.ledger.offsets import ranges_of
 from etl.ledger.stops import UNREADABLE_STOP, Decision, Seen
-from etl.quality.verdict import Counts, Severity, Verdict
+from etl.quality.verdict import Behind, Counts, Severity, Verdict
 from etl.sinks.lake import numbers
 from etl.sinks.open import quarantine_columns
 from etl.sinks.warehouse.staging import StagingTables
@@ -109,7 +109,8 @@ def _delivered_before(cursor: Cursor, context: DeliveryContext, batch: Batch, de
     if recorded != now:
         raise InputsChanged(
             f"Batch {batch.batch_id} of {context.lease.pipeline} was delivered (delivery {delivery_id}) from"
-            f" {len(recorded)} files, or ranges of offsets; the checkpoint now gives it {len(now)}. They differ in"
+            f" {pluralize(len(recorded), 'file')}, or ranges of offsets; the checkpoint now gives it"
+            f" {len(now)}. They differ in"
             f" {first_few(sorted(now ^ recorded))}",
             remedy=f"`sluice recover {context.lease.pipeline}`",
         )
@@ -132,7 +133,7 @@ def _attempt(context: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt 
         staged = _staged(context, batch, task)
         reached(Step.STAGED)
         counts = staged.counts(context.flag_words)
-        verdict = _judged(batch, counts, staged)
+        verdict = _judged(context, batch, counts, staged)
         reached(Step.JUDGED)
         other_ruling = _decided(context, batch, ruling, verdict, seen_of(context, counts, verdict))
         if other_ruling is None:
@@ -161,10 +162,23 @@ def _staged(context: DeliveryContext, batch: Batch, task: StageTask) -> Staged:
         raise
 
 
-def _judged(batch: Batch, counts: Counts, staged: Staged) -> Verdict:
+def _judged(context: DeliveryContext, batch: Batch, counts: Counts, staged: Staged) -> Verdict:
     """Return the suite's verdict, with what staging adds: its stops, for one decision is on all, and the evidence."""
     verdict = batch.judge(counts, staged)
-    return replace(verdict, stops=(*staged.stops, *verdict.stops), malformed=staged.most_malformed)
+    stops = (*staged.stops, *verdict.stops)
+    behind = _behind(context, staged) if stops else None
+    return replace(verdict, stops=stops, malformed=staged.most_malformed, behind=behind)
+
+
+def _behind(context: DeliveryContext, staged: Staged) -> Behind | None:
+    """Return the watermark that held late records came behind, and what set it; None where none are held."""
+    if (reached := staged.late_behind) is None:
+        return None
+    if context.sinks.mode.only_newest:  # whose older rows are nowhere to go back to
+        return Behind(watermark_ms=reached, set_by=None)
+    with transaction(context.sinks.dsn) as cursor:
+        set_by = deliveries.last_before_watermark(cursor, context.lease.pipeline, reached)
+    return Behind(watermark_ms=reached, set_by=set_by)
 
 
 def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:

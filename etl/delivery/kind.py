@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from etl.common.database import Cursor
 from etl.common.errors import ContractBroken, Fenced, InputsChanged, InputsUnreadable
-from etl.common.wording import first_few
+from etl.common.wording import WHY, first_few
 from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range, next_ranges
-from etl.quality.verdict import Verdict
+from etl.quality.verdict import Behind, Verdict
 from etl.sinks.warehouse.table import Warehouse
 from etl.spark.watermark import LATE
 
@@ -22,6 +23,7 @@ class DeliveryKind(ABC):
 
     name: str  # as the ledger has it
     stops_stream: bool  # a stop of it is on record, and nothing comes after it before somebody acts
+    is_judged: bool = True  # a verdict of it is on record
     supersedes: tuple[int, ...] = ()  # live deliveries whose place it takes
     as_found: bool = False  # whatever is left of those is taken out
     released_from: int | None = None  # the delivery that had held its rows
@@ -127,7 +129,7 @@ class StreamDelivery(DeliveryKind):
         self, pipeline: str, batch_id: int, verdict: Verdict, lapsed: str, *, replayable: bool
     ) -> ContractBroken:
         alternative = (
-            f', or `sluice decide {pipeline} --batch {batch_id} --quarantine-all --why "…"` (or --accept)'
+            f", or `sluice decide {pipeline} --batch {batch_id} --quarantine-all {WHY}` (or --accept)"
         )
         if not replayable:
             alternative = ", or raise max_quarantine_share; what this batch had read can't be read again"
@@ -146,7 +148,7 @@ class StreamDelivery(DeliveryKind):
             "\n  evidence: the whole report is in sluice.stopped_batch",
             remedy=f"put whole files in their place, then `sluice recover {pipeline}` and `sluice run {pipeline}`. Or"
             " deliver what can be read and hold the rest, one row for each file: of this batch by"
-            f' `sluice decide {pipeline} --batch {batch_id} --quarantine-all --why "…"`, of every batch by'
+            f" `sluice decide {pipeline} --batch {batch_id} --quarantine-all {WHY}`, of every batch by"
             ' unreadable="hold" in the declaration; then run again',
             stops=stops,
         )
@@ -164,13 +166,27 @@ def _correction(pipeline: str, verdict: Verdict) -> str:
     """Say what to correct before a batch that broke its contract is run again."""
     if not verdict.malformed:
         return "fix the suite and run again"
-    if verdict.malformed[0].startswith(f"{LATE}:"):
-        return (
-            "wait longer for what comes late (`withWatermark` in the transform; docs/state.md) and run again"
-        )
+    if verdict.behind is not None and verdict.malformed[0].startswith(f"{LATE}:"):
+        return _about_late(pipeline, verdict.behind)
     if not verdict.malformed[0].startswith(("file:", "s3a:")):
         return "correct the declaration and run again"
     return f"correct the declaration and run again, or put mended files in their place and `sluice recover {pipeline}` first"
+
+
+def _about_late(pipeline: str, behind: Behind) -> str:
+    """Say what to correct where records came too late: the batch keeps the watermark that it was planned with."""
+    ahead = behind.watermark_ms > time.time() * 1000
+    fault = (
+        "a record's time is ahead of the clock: bound it by `not_after=` in the declaration"
+        if ahead
+        else "wait longer for what comes late (`withWatermark` in the transform)"
+    )
+    if behind.set_by is None:
+        return f"{fault}; the rows so far have to be built anew (docs/state.md)"
+    return (
+        f"{fault}; then go back before the delivery that set the watermark and run again:"
+        f" `sluice recover {pipeline} --before {behind.set_by} {WHY}` (--plan says what leaves; docs/state.md)"
+    )
 
 
 def malformed_line(verdict: Verdict) -> str:

@@ -46,7 +46,7 @@ class Entry:
     lookups: dict[str, object]
     manifest: str
     previous: int | None
-    kind: str = "stream"  # or replay, or release
+    kind: str = "stream"  # or replay, release, withdrawal
     released_from: int | None = None  # of a release: the delivery that had held its rows
     watermark_ms: int | None = None  # of a stream that keeps state: what the batch began with
     time_ms: int | None = None

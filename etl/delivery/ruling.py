@@ -6,14 +6,20 @@ batch as it now is: the decision is dropped, and the batch is judged as if there
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from etl.common.wording import pluralize
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.row_filter import HoldPolicy
 from etl.ledger.stops import SHARE_STOP, Decision, Seen
 from etl.quality.verdict import Counts, StageRule, Verdict
+
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_NAMES_BEFORE = {"NaN": "None", "Infinity": "inf", "-Infinity": "-inf"}
+_OBSERVED = re.compile(rf"observed ({'|'.join(_NAMES_BEFORE)})$")
 
 MadeWith = tuple[
     str, Mapping[str, Any]
@@ -80,7 +86,7 @@ def beyond(decision: Decision, verdict: Verdict, seen: Seen) -> list[str]:
         return []  # it has lapsed before
     accepted = then.broken if decision.action == "accept" else {}
     worse = [
-        f"{seen.broken[reason]:,} rows break {reason}, and {rows:,} did then"
+        f"{pluralize(seen.broken[reason], 'row breaks', 'rows break')} {reason}, and {rows:,} did then"
         for reason, rows in accepted.items()
         if seen.broken.get(reason, 0) > rows
     ]
@@ -93,4 +99,17 @@ def _is_covered(stop: str, decision: Decision, then: Seen, seen: Seen) -> bool:
     Where it accepts rules, fewer rows are held.
     """
     of_share = SHARE_STOP in stop and any(SHARE_STOP in one for one in decision.stops)
-    return stop in decision.stops or (of_share and (seen.share or 0) <= (then.share or 0))
+    if of_share and (seen.share or 0) <= (then.share or 0):
+        return True
+    return _content(stop) in map(_content, decision.stops)
+
+
+def _content(stop: str) -> str:
+    """Return what a stop says of the batch, without how counts are written.
+
+    A decision is kept with the words of the version that stopped the batch. The first wrote 1234 for 1,234, `1 rows`,
+    None for NaN and inf for Infinity.
+    """
+    plain = _THOUSANDS.sub("", stop)
+    plain = plain.replace(" of 1 rows break it", " of 1 row break it")
+    return _OBSERVED.sub(lambda found: f"observed {_NAMES_BEFORE[found[1]]}", plain)

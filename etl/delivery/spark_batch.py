@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from etl.common.errors import InputsChanged, InputsDoubled, InputsUnreadable, SetupError
+from etl.common.errors import InputsChanged, InputsDoubled, InputsUnreadable, SetupError, SparkEnded
 from etl.common.outages import service_error
 from etl.common.record_columns import DETAIL, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
 from etl.common.settings import Settings
@@ -19,7 +19,7 @@ from etl.common.wording import pluralize as in_words
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import UNREADABLE_RAW, StageTask, stage
-from etl.delivery.transform_failed import fault_of, transform_failed, with_the_record
+from etl.delivery.transform_failed import fault_of, service_away, transform_failed, with_the_record
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
 from etl.ledger.stops import STATE_STOP, UNREADABLE_STOP
@@ -174,7 +174,8 @@ class SparkBatch:
         Raises VerdictUnknown where a rule did, TransformFailed where the transform did, `error` when none of them.
         None of them is looked at where a service was away, or the source as a whole failed.
         """
-        if (outage := service_error(error)) is not None:
+        outage = service_error(error) or service_away(error, self.rules.pipeline, self.batch_id)
+        if outage is not None:
             raise outage from error
         if self.source.is_cause_of(error):
             raise error
@@ -191,10 +192,12 @@ class SparkBatch:
         """Raise VerdictUnknown for a rule, TransformFailed for the transform; return where `error` is of neither.
 
         What is to be looked at again is the batch's output without the rules. Where that can't be had, the
-        error itself has to tell.
+        error itself has to tell. Where Spark has ended, nothing is looked at again: it would end once more.
         """
         from etl.quality.blame import require_evaluable
 
+        if isinstance(error, SparkEnded):
+            return
         frame = self.source.reread(uris, broken=broken) if broken else self._static_frame(uris)
         if frame is None:
             self._refuse_transform(error)
@@ -332,8 +335,8 @@ class SparkBatch:
         held = sum(report.quarantined for report in malformed)
         if not unreadable and held < counted:
             raise InputsChanged(
-                f"Batch {self.batch_id} of {self.rules.pipeline.name}, not delivered: {counted} malformed records"
-                f" were counted, and reading its files again found {held}",
+                f"Batch {self.batch_id} of {self.rules.pipeline.name}, not delivered: of the malformed records it"
+                f" counted {counted:,}, and reading its files again found {held}",
                 remedy="see what changes the landed files; then run again",
             )
 

@@ -40,6 +40,7 @@ class LakeLog:
     replaced: Sequence[str]
     lost: bool
     connections: int
+    withdraws: bool = False  # nothing comes in the place of what is replaced
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[StagedChanges]:
         from pyspark.errors import AnalysisException
@@ -89,6 +90,13 @@ class LakeLog:
             STATEMENTS.execute(cursor, "deliveries", pipeline=name, paths=gone)
             named = {*self.supersedes, *(number for (number,) in cursor.fetchall())}
             first = origins(cursor, sorted(named))
+        if self.withdraws:
+            raise NeedsPerson(
+                f"{name} did not go back: what some keys had before is unknown, because {len(gone)} of the objects that may"
+                f" have it are gone from S3, such as {', '.join(gone[:3])}",
+                remedy=f"put them back; or go back before the first delivery that wrote some of them, {min(first)}, whose"
+                " inputs are then read again",
+            )
         drop = "" if named <= {*first} else " --releases drop"  # else some are releases
         raise NeedsPerson(
             f"{name}, not replayed: what some keys had before is unknown, because {len(gone)} of the objects that"

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from etl.common.errors import SluiceError, TransformFailed
+from etl.common.errors import ServiceAway, SluiceError, TransformFailed
 from etl.common.outages import service_error
 from etl.common.paths import to_path
 from etl.common.settings import PACKAGE
@@ -30,11 +30,12 @@ _PASSING = re.compile(
     r"|ShuffleMapStage|Could not recover)"
     r"|\[(?:UNABLE_TO_ACQUIRE_MEMORY|CANNOT_BROADCAST\w*|_LEGACY_ERROR_TEMP_2249|INTERNAL_ERROR_SHUFFLE)"
 )
-# Of a Python function: a service of its own was away, or memory or the disk was short.
-_PASSING_RAISED = re.compile(
-    r"^(?:\w+\.)*(?:\w*(?:Connect|Timeout|MaxRetry|NameResolution)\w*|URLError|gaierror|MemoryError|BrokenPipeError)\b"
-    r"|^OSError: \[Errno (?:5|12|23|24|28|122)\]"
+# Of a Python function: a service of its own was away.
+_AWAY = re.compile(
+    r"^(?:\w+\.)*(?:\w*(?:Connect|Timeout|MaxRetry|NameResolution)\w*|URLError|gaierror|BrokenPipeError)\b"
 )
+# Likewise: memory or the disk was short.
+_PASSING_RAISED = re.compile(r"^(?:\w+\.)*MemoryError\b|^OSError: \[Errno (?:5|12|23|24|28|122)\]")
 _CLASS = re.compile(
     r"^[\w.$]+: (?=\[(?!TASK_WRITE_FAILED|WRITING_JOB_ABORTED|STREAM_FAILED)[A-Z][A-Z0-9_.]+\] )"
 )
@@ -77,12 +78,31 @@ def fault_of(error: BaseException, pipeline: Pipeline, *, known_alone: bool = Fa
 def _of_python(message: str, python: str, pipeline: Pipeline) -> Fault | None:
     """Return what a Python function raised, unless it was one of Sluice's own, or it tells of an outage."""
     frames = [(one["file"], one["line"]) for one in _FRAME.finditer(message)]
-    if _PASSING_RAISED.search(python) or any(_is_ours(file) for file, _ in frames):
+    if _AWAY.search(python) or _PASSING_RAISED.search(python) or any(_is_ours(file) for file, _ in frames):
         return None
+    return Fault(said=_in_a_line(python), at=_innermost(frames, pipeline))
+
+
+def _innermost(frames: Sequence[tuple[str, str]], pipeline: Pipeline) -> str | None:
+    """Return the user's own line that is nearest to the error; None where no frame is the user's."""
     mine = [one for one in frames if one[0] == str(pipeline.file)] or [
         one for one in frames if "-packages/" not in one[0] and not one[0].startswith("<")
     ]
-    return Fault(said=_in_a_line(python), at=":".join(mine[-1]) if mine else None)
+    return ":".join(mine[-1]) if mine else None
+
+
+def service_away(error: BaseException, pipeline: Pipeline, batch: int) -> ServiceAway | None:
+    """Return that a Python function of the transform could not reach a service of its own; None of any other error."""
+    for one in messages(error):
+        frames = [(found["file"], found["line"]) for found in _FRAME.finditer(one)]
+        if _AWAY.search(python := raised(one)) and frames and not any(_is_ours(file) for file, _ in frames):
+            at = _innermost(frames, pipeline)
+            return ServiceAway(
+                f"Batch {batch} of {pipeline.name}, not delivered: its transform could not reach a service of its own"
+                f"{f' at {at}' if at else ''}: {_in_a_line(python)}",
+                remedy="see that it is there; then run again, which goes on from the ledger",
+            )
+    return None
 
 
 def _is_ours(file: str) -> bool:

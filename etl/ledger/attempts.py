@@ -68,6 +68,16 @@ def skip_numbers(cursor: Cursor, number: int) -> None:
     STATEMENTS.execute(cursor, "skip_numbers", number=number)
 
 
+def ended_spark(cursor: Cursor, lease: Lease) -> tuple[int, int]:
+    """Return the batch that this run attempted last, and at how many runs' attempts of it Spark has ended, this one's too.
+
+    Where it has delivered that batch, or attempted none, it is at none of them.
+    """
+    STATEMENTS.execute(cursor, "ended_spark", run=lease.run_id)
+    found = cursor.fetchone()
+    return (int(found[0]), int(found[1])) if found else (0, 0)
+
+
 def close_attempt(cursor: Cursor, lease: Lease, delivery_id: int, outcome: str) -> bool:
     """End an open attempt of this run; return False where it is none: it was fenced or lost, or is another's by now."""
     STATEMENTS.execute(cursor, "close_attempt", delivery=delivery_id, run=lease.run_id, outcome=outcome)

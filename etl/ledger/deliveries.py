@@ -32,8 +32,9 @@ class LiveDelivery:
     delivery_id: int
     stream_id: str
     batch_id: int
-    kind: str  # stream, replay or release
+    kind: str  # stream, replay, release or withdrawal
     commit_seq: int  # the number of its commit among the pipeline's
+    released_from: int | None  # of a release the delivery that had held its rows
     delivered: int
     quarantined: int
     checksum: Decimal  # of the delivered rows
@@ -54,6 +55,13 @@ class DeliveredFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeliveredInput(Input):
+    """An input of a live delivery, as it was seen then."""
+
+    delivery_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class KnownAttempt:
     """The attempt that a delivery's number was given to."""
 
@@ -63,7 +71,7 @@ class KnownAttempt:
 
 
 def batches_in_force(cursor: Cursor, pipeline: str) -> list[tuple[int, int | None, int]]:
-    """Return the live deliveries of batches, releases left out, in the order of their commits.
+    """Return the live deliveries of batches, without releases and withdrawals, in the order of their commits.
 
     Each is its number, watermark (None: not known) and time; both times are in ms.
     """
@@ -80,6 +88,13 @@ def delivered_files(cursor: Cursor, pipeline: str) -> list[DeliveredFile]:
     """Return the committed files of the pipeline's live deliveries."""
     STATEMENTS.execute(cursor, "delivered_files", pipeline=pipeline)
     return rows_as(cursor, DeliveredFile)
+
+
+def last_before_watermark(cursor: Cursor, pipeline: str, watermark_ms: int) -> int | None:
+    """Return the pipeline's last batch in force that began with an earlier watermark: its records set this one."""
+    STATEMENTS.execute(cursor, "last_before_watermark", pipeline=pipeline, watermark=watermark_ms)
+    found = cursor.fetchone()
+    return None if found is None else int(found[0])
 
 
 def origins(cursor: Cursor, deliveries: Sequence[int]) -> list[int]:
@@ -127,3 +142,8 @@ def inputs_of(cursor: Cursor, delivery_id: int) -> list[Input]:
 def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
     """Return every input that is in a live delivery: what a new checkpoint must not read again."""
     return rows_as(STATEMENTS.execute(cursor, "live_inputs", pipeline=pipeline), Input)
+
+
+def inputs_by_delivery(cursor: Cursor, pipeline: str) -> list[DeliveredInput]:
+    """Return every input that is in a live delivery with that delivery's number, by source and path."""
+    return rows_as(STATEMENTS.execute(cursor, "inputs_by_delivery", pipeline=pipeline), DeliveredInput)

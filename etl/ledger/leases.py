@@ -16,7 +16,7 @@ from etl.common.database import Cursor, row, rows
 from etl.common.errors import Busy, Fenced, LedgerBehind
 from etl.common.outcome import RunOutcome
 from etl.common.statements import Statements
-from etl.ledger.pipelines import lock, lock_staged
+from etl.ledger.pipelines import lock, lock_staged, take_up
 from etl.ledger.streams import stream_state
 
 STATEMENTS = Statements(__name__)
@@ -77,10 +77,26 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
         cursor, "insert_run", run=run_id, pipeline=pipeline, holder=holder(), process=process()
     )
     STATEMENTS.execute(cursor, "take_lease", pipeline=pipeline, run=run_id)
+    take_up(cursor, pipeline)
     STATEMENTS.execute(cursor, "close_dead_runs", pipeline=pipeline, run=run_id)
     STATEMENTS.execute(cursor, "fence_attempts", pipeline=pipeline)
     fence_dead_beside(cursor, pipeline)
     return Lease(pipeline=pipeline, run_id=run_id)
+
+
+def record_refused(cursor: Cursor, pipeline: str, ending: RunOutcome) -> None:
+    """Record a run that was refused before it could have the lease; of a pipeline that is not known, nothing."""
+    STATEMENTS.execute(
+        cursor,
+        "record_refused",
+        run=str(uuid.uuid4()),
+        pipeline=pipeline,
+        holder=holder(),
+        process=process(),
+        outcome=ending.outcome,
+        message=ending.message,
+        remedy=ending.remedy,
+    )
 
 
 def fence_dead_beside(cursor: Cursor, pipeline: str) -> None:
@@ -123,8 +139,11 @@ def stop_asked(cursor: Cursor, lease: Lease) -> str | None:
     return None if found is None else str(found[0])
 
 
-def end_run(cursor: Cursor, lease: Lease, ending: RunOutcome) -> None:
-    """Record how the run ended: at once, whoever holds the lock of the pipeline's row."""
+def end_run(cursor: Cursor, lease: Lease, ending: RunOutcome, *, kind: str | None = None) -> None:
+    """Record how the run ended: at once, whoever holds the lock of the pipeline's row.
+
+    A `kind` takes the place of the one that it began with.
+    """
     STATEMENTS.execute(
         cursor,
         "end_run",
@@ -132,6 +151,7 @@ def end_run(cursor: Cursor, lease: Lease, ending: RunOutcome) -> None:
         outcome=ending.outcome,
         message=ending.message,
         remedy=ending.remedy,
+        kind=kind,
     )
 
 

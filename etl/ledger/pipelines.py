@@ -100,6 +100,11 @@ def pipeline_row(cursor: Cursor, pipeline: str) -> PipelineRow | None:
     return row_as(STATEMENTS.execute(cursor, "pipeline_row", pipeline=pipeline), PipelineRow)
 
 
+def take_up(cursor: Cursor, pipeline: str) -> None:
+    """Record that something of the pipeline runs, as of one that was never retired; the caller holds the row's lock."""
+    STATEMENTS.execute(cursor, "take_up", pipeline=pipeline)
+
+
 def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
     """Record that the pipeline delivers by replace: from now on no batch may be delivered in another way.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ STATEMENTS = Statements(__name__)
 log = logging.getLogger("sluice")
 
 HELD = "held"
+_NOT_AS_READ = re.compile(r"postgres_encoding\((.*)\)")  # the reason that staging gives to such text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,16 @@ class HeldRow:
         found: dict[str, Any] | None = None if self.row is None else json.loads(self.row)
         return found
 
+    @property
+    def not_as_read(self) -> list[str]:
+        """Return the columns whose text can't be kept as it was read."""
+        return columns_not_as_read(self.reasons)
+
+    @property
+    def needs_correction(self) -> bool:
+        """Return True if it can't be released as it is."""
+        return self.row is None or bool(self.not_as_read)
+
     def export(self) -> dict[str, Any]:
         """Return the row as a line of a file of corrections: a person changes its `row`, then releases it."""
         return {
@@ -93,6 +105,12 @@ class HeldReason:
     reason: str
     rows: int
     deliveries: int  # that hold them
+
+
+def columns_not_as_read(reasons: Iterable[str]) -> list[str]:
+    """Return the columns whose text can't be kept as it was read, by the reasons that a row is held for."""
+    matches = (_NOT_AS_READ.fullmatch(reason) for reason in reasons)
+    return [match[1] for match in matches if match]
 
 
 def held_rows(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldRow]:
@@ -162,7 +180,7 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
         count = cursor.rowcount
         if count != len(ids):
             raise NeedsPerson(
-                f"{len(ids) - count} of these {len(ids)} rows of {pipeline} are no longer held: another command"
+                f"{len(ids) - count} of these {pluralize(len(ids), 'row')} of {pipeline} are no longer held: another command"
                 " changed them first. Nothing was changed",
                 remedy=f"`sluice quarantine list {pipeline}`",
             )

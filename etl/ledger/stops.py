@@ -11,6 +11,7 @@ from psycopg2.extras import Json
 
 from etl.common.database import Cursor, row, rows
 from etl.common.statements import Statements
+from etl.common.wording import WHY
 
 STATEMENTS = Statements(__name__)
 
@@ -39,7 +40,7 @@ class Stop:
         if self.unreadable:
             return f"sluice recover {pipeline}"
         stream = f" --stream {self.stream}" if self.stream else ""
-        return f"sluice decide {pipeline} --batch {self.batch_id}{stream} …"
+        return f"sluice decide {pipeline} --batch {self.batch_id}{stream} --quarantine-all {WHY}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from itertools import combinations
 
+from etl.common.wording import pluralize
+
 PATTERNS = ("dateFormat", "timestampFormat", "timestampNTZFormat")
 _FLAGS = ("multiLine", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace")
 _SHORT = {
@@ -47,7 +49,7 @@ def option_problems(options: Mapping[str, str]) -> list[str]:
         )
     for name, (least, most) in _SHORT.items():
         if name in options and not least <= len(options[name]) <= most:
-            found.append(f"{name} {options[name]!r} must be {least} to {most} characters long")
+            found.append(f"{name} {options[name]!r} must be {least} to {pluralize(most, 'character')} long")
     flags = {name: options[name] for name in _FLAGS if name in options}
     found += [
         f"{name} {value!r} must be 'true' or 'false'"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from etl.common.wording import pluralize
 from etl.pipeline.patterns import inferred_format
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Rate:
     @property
     def named(self) -> str:
         """Return what messages call the source."""
-        return f"rate of {self.rows_per_second:,} rows a second"
+        return f"rate of {pluralize(self.rows_per_second, 'row')} a second"
 
 
 # What Spark's rate source makes; Spark DDL.

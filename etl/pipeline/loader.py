@@ -10,6 +10,8 @@ import ast
 import dataclasses
 import difflib
 import importlib.util
+import inspect
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -17,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etl.common.errors import SetupError
+from etl.common.wording import meant
+from etl.pipeline import declaration
 from etl.pipeline.checks import problems
 from etl.pipeline.declaration import (
     Pipeline,
@@ -72,6 +76,11 @@ def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:
     if mine and mine[0].pipeline is not None:
         return mine[0].pipeline
     raise _unknown(name, loaded, folders)
+
+
+def file_of(name: str, folders: Iterable[Path]) -> Path | None:
+    """Return the file that declares the pipeline, rightly or not; None where none does."""
+    return next((one.file for one in _load_all(folders) if _is_called(one, name)), None)
 
 
 def _is_called(one: _Loaded, name: str) -> bool:
@@ -162,7 +171,32 @@ def _raised(file: Path, error: BaseException) -> str:
     """Tell where in `file` an error came up, and what it says."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = f"line {frames[-1].lineno}: " if frames else ""
-    return f"{line}{type(error).__name__}: {error}"
+    return f"{line}{_call_in_words(error) or f'{type(error).__name__}: {error}'}"
+
+
+_QUOTED = r"'\w+'"
+_CALL = re.compile(r"(\w+)(?:\.__init__)?\(\) (.*)", re.DOTALL)
+
+
+def _call_in_words(error: BaseException) -> str | None:
+    """Say what is wrong with the call of a class or function of `etl.pipeline`; None where it is another error."""
+    found = _CALL.match(str(error)) if isinstance(error, TypeError) else None
+    called = getattr(declaration, found[1], None) if found else None
+    if found is None or called is None or called.__module__ != declaration.__name__:
+        return None
+    name, told = found[1], found[2]
+    fields = [field for field in inspect.signature(called).parameters.values() if field.name != "file"]
+    if unknown := re.match(r"got an unexpected keyword argument '(\w+)'", told):
+        near = meant(unknown[1], [field.name for field in fields])
+        known = near or f"; it has {', '.join(field.name for field in fields)}"
+        return f"{name} has no field {unknown[1]!r}{known}"
+    if told.startswith("missing "):
+        return f"{name} lacks {' and '.join(re.findall(_QUOTED, told))}"
+    if told.startswith("takes "):
+        bare = [field.name for field in fields if field.kind is not field.KEYWORD_ONLY]
+        but = f" but {' and '.join(bare)}" if bare else ""
+        return f"{name} takes all its fields{but} by name, such as {fields[-1].name}=…"
+    return None
 
 
 def _clashes(loaded: list[_Loaded]) -> list[str]:

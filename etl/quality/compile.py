@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
+from etl.quality.arguments import (
+    Refused,
+    contradictions,
+    require_arguments,
+    require_patterns,
+    require_values,
+)
 from etl.quality.gx import engine_over, quiet_analysis
-from etl.quality.planner import NotInThePass, Planner, Refused, RulePlan
+from etl.quality.planner import NotInThePass, Planner, RulePlan
 from etl.quality.suite import DeclaredRule, read_suite
 from etl.quality.verdict import FLAGS_PER_WORD, Severity, StageRule, Where
 
@@ -77,14 +84,14 @@ def compile_suite(
     empty = spark.createDataFrame([], schema)
     engine = engine_over(spark, empty)
     planner = Planner.over(spark, empty, engine, measured)
-    problems = list(declared.problems)
+    problems = [*declared.problems, *contradictions(declared.rules)]
     rules: list[CompiledRule] = []
     for rule in declared.rules:
         try:
             with quiet_analysis():
                 rules.append(_compiled(rule, planner))
         except Refused as wrong:
-            problems.append(f"expectation {rule.number} {rule.reason}: {wrong}")
+            problems.append(f"{rule.named}: {wrong}")
     if problems:
         raise SetupError(
             f"suite {declared.name!r} can't be used:\n" + "\n".join(f"  - {problem}" for problem in problems),
@@ -103,9 +110,11 @@ def compile_suite(
 
 
 def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
+    require_arguments(rule)
     planner.require_columns(rule)
-    planner.require_patterns(rule)
-    planner.require_values(rule)
+    spark = planner.frame.sparkSession
+    require_patterns(rule, spark)
+    require_values(rule, planner.frame.schema, spark)
     planner.require_metrics(rule)
     flags, aggregates = len(planner.flags), len(planner.aggregates)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import VerdictUnknown
+from etl.common.wording import NO_NUMBERS, of_json, pluralize
 from etl.ledger.stops import SHARE_STOP
 from etl.quality.gx import runtime
 from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
@@ -48,9 +50,9 @@ def judge(
         records = max(records, counts.records) if counts.records else 0
     if records and quarantined / records > max_quarantine_share:
         most = Counter(counts.reasons).most_common(REASONS_TOLD)
-        why = ": " + ", ".join(f"{reason} ({count})" for reason, count in most) if most else ""
+        why = ": " + ", ".join(f"{reason} ({count:,})" for reason, count in most) if most else ""
         stops.append(
-            f"{quarantined} of {records} records would be quarantined ({quarantined / records:.2%}), "
+            f"{quarantined:,} of {pluralize(records, 'record')} would be quarantined ({quarantined / records:.2%}), "
             f"{SHARE_STOP} ({max_quarantine_share:.2%}){why}"
         )
     return Verdict(
@@ -65,8 +67,8 @@ def judge(
 
 def unknown(suite: str, rule: DeclaredRule, why: str) -> VerdictUnknown:
     return VerdictUnknown(
-        f"suite {suite!r}, expectation {rule.number} {rule.reason} could not be evaluated: {why}",
-        remedy=f"correct expectation {rule.number} of the suite (or the transform), then run again",
+        f"suite {suite!r}, {rule.named} could not be evaluated: {why}",
+        remedy=f"correct expectation {rule.number + 1} of the suite (or the transform), then run again",
     )
 
 
@@ -77,8 +79,8 @@ def _require_whole(suite: CompiledSuite, counts: Counts) -> None:
         seen = seen or [0] * len(suite.flags)
     if len(seen) != len(suite.flags) or any(rows != counts.rows for rows in seen):
         raise VerdictUnknown(
-            f"suite {suite.name!r}: the batch has {counts.rows} rows and {len(suite.flags)} flag words, "
-            f"but the tasks counted {seen} rows in {len(seen)} words",
+            f"suite {suite.name!r}: the batch has {pluralize(counts.rows, 'row')} and {len(suite.flags)} flag words, "
+            f"but the tasks counted in {len(seen)} words: {seen}",
             remedy="run again; if the error comes again, report it: the tasks' messages and the batch do not agree",
         )
 
@@ -140,16 +142,29 @@ def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, by_gx: Ma
 
 def _as_json(suite: CompiledSuite, declared: DeclaredRule, outcome: Any) -> Mapping[str, Any]:
     try:
-        written: Mapping[str, Any] = outcome.to_json_dict()
+        written: Mapping[str, Any] = _in_words(outcome).to_json_dict()
     except TypeError as wrong:
         raise unknown(suite.name, declared, f"GX can't write its result: {wrong}") from wrong
     return written
 
 
+def _in_words(outcome: Any) -> Any:
+    """Return GX's result with NaN and the infinities as text, in what it saw and in what the rule asks for.
+
+    GX itself would write NaN as null, which is another thing.
+    """
+    said = copy.copy(outcome)
+    said.result = of_json(outcome.result)
+    if outcome.expectation_config is not None:
+        said.expectation_config = copy.copy(outcome.expectation_config)
+        said.expectation_config.kwargs = of_json(outcome.expectation_config.kwargs)
+    return said
+
+
 def _stop(result: RuleResult) -> str:
     if result.element_count is None:
         return f"{result.reason} failed: {_observed(result.result.get('result') or {})}"
-    return f"{result.reason} failed: {result.unexpected_count} of {result.element_count} rows break it"
+    return f"{result.reason} failed: {result.unexpected_count:,} of {pluralize(result.element_count, 'row')} break it"
 
 
 def _observed(figures: Mapping[str, Any]) -> str:
@@ -159,6 +174,8 @@ def _observed(figures: Mapping[str, Any]) -> str:
     """
     observed = figures.get("observed_value")
     counted = [_values(figures, kind) for kind in ("unexpected", "missing") if figures.get(f"{kind}_count")]
+    if observed in NO_NUMBERS:
+        return f"observed {observed}"
     return f"observed {observed!r}" if observed is not None or not counted else ", ".join(counted)
 
 
@@ -168,7 +185,7 @@ def _values(figures: Mapping[str, Any], kind: str) -> str:
     Of too many GX keeps any: then none is named, for a decision compares this text.
     """
     count, sample = figures[f"{kind}_count"], figures.get(f"partial_{kind}_list") or []
-    said = f"{count} {kind} value{'' if count == 1 else 's'}"
+    said = pluralize(count, f"{kind} value")
     if not sample or len(sample) < count:
         return said
     named = sorted(repr(value)[:LONGEST_NAMED] for value in sample)[:MOST_NAMED]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etl.common.outcome import in_short
+from etl.quality.arguments import Refused
 from etl.quality.gx import (
     ROW_COUNT,
     SCHEMA_METRICS,
@@ -41,14 +42,8 @@ ACROSS_METRICS: Mapping[str, type[Estimated | Latest]] = {
     "column.distinct_values.count": Estimated,
     "column.max": Latest,
 }
-IN_SET = frozenset({"expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"})
-STRFTIME = "expect_column_values_to_match_strftime_format"
 # Asked for by SUMMARY, but null unless the suite names index columns.
 UNUSED = (".unexpected_index_list", ".unexpected_index_query")
-
-
-class Refused(Exception):
-    """The rule can't be used at all; the text says why."""
 
 
 class NotInThePass(Exception):
@@ -126,42 +121,6 @@ class Planner:
         if across.kind == LATEST:
             return isinstance(kind, DateType | TimestampType | TimestampNTZType)
         return across.kind != MEAN or isinstance(kind, NumericType)
-
-    def require_patterns(self, rule: DeclaredRule) -> None:
-        """Raise Refused when Java does not accept a regular expression: Spark would say so in mid-batch."""
-        from pyspark.errors import PySparkException
-        from pyspark.sql import functions as F
-
-        one, several = getattr(rule.expectation, "regex", None), getattr(rule.expectation, "regex_list", None)
-        for regex in [one] if isinstance(one, str) else several or []:
-            try:
-                self.frame.sparkSession.range(1).select(F.lit("").rlike(regex)).collect()
-            except PySparkException as wrong:
-                raise Refused(f"{regex!r} is no regular expression of Java: {in_short(wrong)}") from wrong
-
-    def require_values(self, rule: DeclaredRule) -> None:
-        """Raise Refused when the rule's arguments don't fit: Spark would fail in mid-batch, or judge no row.
-
-        That depends on the arguments and on the type of the rule's column.
-        """
-        from pyspark.sql.types import CharType, StringType, VarcharType
-
-        values = getattr(rule.expectation, "value_set", None)
-        if None in (values or ()):
-            # Spark's IN is null where no value is found and one is null: such a rule would hold for every row.
-            raise Refused("its value_set has null, and nulls are judged by no set: leave it out")
-        if rule.kind in IN_SET and _mixes(values):
-            raise Refused(
-                "its value_set has texts and others, which Spark makes numbers of: write all of them as the"
-                " column has them"
-            )
-        if rule.kind != STRFTIME:
-            return
-        kind = self.frame.schema[rule.columns[0]].dataType
-        if not isinstance(kind, StringType | CharType | VarcharType):
-            raise Refused(
-                f"{rule.columns[0]} is {kind.simpleString()}, and only a text has a strftime_format"
-            )
 
     def require_metrics(self, rule: DeclaredRule) -> None:
         """Raise Refused when GX has no implementation for Spark of something that the rule needs."""
@@ -336,8 +295,3 @@ def _shape(kwargs: Mapping[str, Any]) -> Shape:
     if "column_list" in kwargs:
         return "dict"
     return "tuple" if "column_A" in kwargs else "value"
-
-
-def _mixes(values: Any) -> bool:
-    """Tell whether texts are beside other values."""
-    return len({isinstance(one, str) for one in values or ()}) > 1

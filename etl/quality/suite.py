@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from etl.common.errors import SetupError
-from etl.common.wording import pluralize
+from etl.common.wording import meant, pluralize
 from etl.quality.gx import registered
 from etl.quality.trend_rules import Across
 from etl.quality.verdict import Severity
@@ -33,6 +33,7 @@ EXPECTATION_KEYS = frozenset(
 # Of a suite that GX before 1.0 wrote.
 _RENAMED = {"expectation_suite_name": "name", "evaluation_parameters": "suite_parameters"}
 _GONE = ("data_asset_type", "ge_cloud_id")
+OF_OBJECTS = frozenset({"result_format", "quantile_ranges"})  # arguments that may be one without a parameter
 RESERVED_REASONS = frozenset({"malformed", "late", "future"})
 
 
@@ -47,6 +48,11 @@ class DeclaredRule:
     columns: tuple[str, ...]  # the columns it speaks of, in GX's order; none for a rule about the table
     expectation: Any  # GX's Expectation
     across: Across | None = None  # compared with the batches before
+
+    @property
+    def named(self) -> str:
+        """Return what messages call the rule: its place, counted from 1, and its reason."""
+        return f"expectation {self.number + 1} ({self.reason})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +69,10 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
     Raises SetupError only for a file that can't be read or is no suite at all.
     """
     document = _document(source)
-    problems = [f"unknown key {key!r} in the suite" for key in sorted(set(document) - SUITE_KEYS)]
+    problems = [
+        f"unknown key {key!r} in the suite{meant(key, SUITE_KEYS)}"
+        for key in sorted(set(document) - SUITE_KEYS)
+    ]
     if document.get("suite_parameters"):
         problems.append("suite_parameters are not supported: write the values into the expectations")
     rules: list[DeclaredRule] = []
@@ -71,11 +80,19 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
         try:
             rules.append(_declared(number, entry))
         except ValueError as wrong:
-            problems.append(f"expectation {number}: {wrong}")
+            problems.append(f"{_called(number, entry)}: {wrong}")
     problems += _reasons_in_conflict(rules)
     return DeclaredSuite(
         name=document["name"], digest=_digest(document), rules=tuple(rules), problems=tuple(problems)
     )
+
+
+def _called(number: int, entry: Any) -> str:
+    """Return what messages call an entry of a suite that is no rule: by its name and its type, as far as it has them."""
+    meta, kind = (entry.get("meta"), entry.get("type")) if isinstance(entry, Mapping) else (None, None)
+    name = meta.get("name") if isinstance(meta, Mapping) else None
+    called = f"expectation {number + 1}{f' ({name or kind})' if name or kind else ''}"
+    return f"{called}: {kind}" if name and kind else called
 
 
 def suite_digest(source: Path | Mapping[str, Any]) -> str:
@@ -130,7 +147,8 @@ def _declared(number: int, entry: Any) -> DeclaredRule:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("type"), str):
         raise ValueError("it has no type")
     if unknown := sorted(set(entry) - EXPECTATION_KEYS):
-        raise ValueError(f"{entry['type']} has unknown keys {', '.join(unknown)}")
+        keys = ", ".join(f"{key!r}{meant(key, EXPECTATION_KEYS)}" for key in unknown)
+        raise ValueError(f"it has unknown keys {keys}")
     expectation = _expectation(entry)
     columns = _columns(expectation)
     meta = entry.get("meta") or {}
@@ -152,25 +170,91 @@ def _declared(number: int, entry: Any) -> DeclaredRule:
 
 def _expectation(entry: Mapping[str, Any]) -> Any:
     registered()
-    from great_expectations.exceptions.exceptions import GreatExpectationsError
+    from great_expectations.exceptions.exceptions import ExpectationNotFoundError, GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+    from great_expectations.expectations.registry import (
+        get_expectation_impl,
+        list_registered_expectation_implementations,
+    )
 
     kind = entry["type"]
     kwargs = entry.get("kwargs") or {}
     if not isinstance(kwargs, Mapping):
-        raise ValueError(f"{kind}: kwargs is {kwargs!r}; write its arguments as an object, by name")
+        raise ValueError(f"kwargs is {kwargs!r}; write its arguments as an object, by name")
     if parameters := [
         name for name, value in kwargs.items() if isinstance(value, dict) and "$PARAMETER" in value
     ]:
-        raise ValueError(
-            f"{kind} takes {', '.join(parameters)} from suite parameters, which are not supported"
-        )
+        raise ValueError(f"it takes {', '.join(parameters)} from suite parameters, which are not supported")
     given = {key: entry[key] for key in ("meta", "notes", "description", "severity", "id") if entry.get(key)}
     try:
+        if lacking := _without_a_value(get_expectation_impl(kind).__fields__, kwargs):
+            raise ValueError("; ".join(lacking))
         return ExpectationConfiguration(type=kind, kwargs=dict(kwargs), **given).to_domain_obj()
+    except ExpectationNotFoundError as wrong:
+        known = list_registered_expectation_implementations()
+        raise ValueError(f"there is no such type{meant(kind, known)}") from wrong
     except (GreatExpectationsError, ValueError, TypeError) as wrong:
-        text = "; ".join(str(wrong).split("\n"))
-        raise ValueError(f"{kind}: {text}") from wrong
+        errors = getattr(wrong, "errors", None)  # Pydantic's
+        text = _in_words(errors(), kind, kwargs) if errors else "; ".join(str(wrong).split("\n"))
+        raise ValueError(text) from wrong
+
+
+def _without_a_value(fields: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Say of which arguments GX would make a suite parameter that names none, as it does of "", [] and {}."""
+    return [
+        f"{name} is {json.dumps(value, default=str)}, and that is no value: write one, or leave {name} out"
+        for name, value in kwargs.items()
+        if name in fields and name not in OF_OBJECTS and _is_parameter_alone(fields[name], value)
+    ]
+
+
+def _is_parameter_alone(field: Any, value: Any) -> bool:
+    """Tell whether, of all types that Pydantic has for an argument, only that of a suite parameter takes the value."""
+    types = field.sub_fields or []
+    taking = [one.outer_type_ for one in types if not one.validate(value, {}, loc=field.name)[1]]
+    return len(types) > 1 and taking == [dict]
+
+
+_TAKEN = {  # by Pydantic's name of the error
+    "type_error.float": "a number",
+    "type_error.integer": "a whole number",
+    "type_error.str": "a text",
+    "type_error.list": "a list",
+    "type_error.sequence": "a list",
+    "type_error.bool": "true or false",
+    "value_error.number.not_le": "at most {limit_value:g}",
+    "value_error.number.not_ge": "at least {limit_value:g}",
+}
+
+
+def _in_words(errors: Sequence[Mapping[str, Any]], kind: str, kwargs: Mapping[str, Any]) -> str:
+    """Say what Pydantic found wrong with the arguments of an expectation."""
+    from great_expectations.expectations.registry import get_expectation_impl
+
+    takes = {name for name in get_expectation_impl(kind).__fields__ if name not in EXPECTATION_KEYS}
+    unknown = {str(error["loc"][0]) for error in errors if error["type"] == "value_error.extra"}
+    told = [f"it has no argument {name!r}{meant(name, takes)}" for name in sorted(unknown)]
+    wrong: dict[str, list[Mapping[str, Any]]] = {}
+    for error in errors:
+        if (name := str(error["loc"][0])) not in unknown:
+            wrong.setdefault(name, []).append(error)
+    whole = wrong.pop("__root__", [])  # often no more than what the others bring about
+    for name, found in wrong.items():
+        if name in kwargs:
+            told.append(f"{name} is {json.dumps(kwargs[name], default=str)}{_taken(found)}")
+        elif not any(name in sentence for sentence in told):
+            told.append(f"it lacks {name}")
+    return "; ".join(told or [str(error["msg"]) for error in whole])
+
+
+def _taken(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Say what an argument takes instead; a suite parameter, which each takes too, is not supported."""
+    takes = [
+        _TAKEN[error["type"]].format(**error.get("ctx", {})) for error in errors if error["type"] in _TAKEN
+    ]
+    if takes:
+        return f", and not {' or '.join(dict.fromkeys(takes))}"
+    return f": {'; '.join(str(error['msg']) for error in errors)}"
 
 
 def _columns(expectation: Any) -> tuple[str, ...]:
@@ -187,12 +271,12 @@ def _columns(expectation: Any) -> tuple[str, ...]:
 def _reasons_in_conflict(rules: list[DeclaredRule]) -> list[str]:
     counted = Counter(rule.reason for rule in rules)
     doubled = [
-        f"{times} expectations have the reason {reason!r}: give each its own meta.name"
+        f"{pluralize(times, 'expectation')} have the reason {reason!r}: give each its own meta.name"
         for reason, times in counted.items()
         if times > 1
     ]
     reserved = [
-        f"expectation {rule.number}: the reason {rule.reason!r} is Sluice's own, choose another meta.name"
+        f"{rule.named}: the reason is Sluice's own, choose another meta.name"
         for rule in rules
         if rule.reason in RESERVED_REASONS
     ]

@@ -63,17 +63,17 @@ class Across:
     def of(cls, kind: str, column: str, kwargs: Mapping[str, Any], declared: Any) -> Across:
         """Read `meta.across` as it is declared; raise ValueError that says what is wrong with it."""
         if kind not in VALUES:
-            raise ValueError(f"{kind} can't be judged across batches; {', '.join(VALUES)} can")
+            raise ValueError(f"it can't be judged across batches; {', '.join(VALUES)} can")
         if taken := [
             name for name in ("min_value", "max_value", "row_condition") if kwargs.get(name) is not None
         ]:
-            raise ValueError(f"{kind} can't have both {', '.join(taken)} and meta.across")
+            raise ValueError(f"it can't have both {', '.join(taken)} and meta.across")
         if not isinstance(declared, Mapping) or set(declared) - {"last", "at_least", *WAYS}:
             raise ValueError(f"meta.across takes last, at_least and one of {', '.join(WAYS)}")
         ways = [way for way in WAYS if way in declared]
         if len(ways) != 1 or (kind == LATEST and ways == ["deviations"]):
             one_of = WAYS[:2] if kind == LATEST else WAYS
-            raise ValueError(f"meta.across of {kind} takes exactly one of {', '.join(one_of)}")
+            raise ValueError(f"its meta.across takes exactly one of {', '.join(one_of)}")
         last, at_least = declared.get("last", LAST), declared.get("at_least", AT_LEAST)
         if not (_is_whole(last) and _is_whole(at_least) and 1 <= at_least <= last <= 1000):
             raise ValueError("meta.across: 1 <= at_least <= last <= 1000, whole numbers, must hold")

@@ -39,6 +39,14 @@ class StageRule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Behind:
+    """The watermark that held late records came behind."""
+
+    watermark_ms: int  # since 1970
+    set_by: int | None  # the delivery whose records set it; None: none that can be gone back before
+
+
+@dataclass(frozen=True, kw_only=True)
 class Counts:
     """What the winning tasks saw of one batch: the whole transform output, delivered and held alike."""
 
@@ -92,3 +100,4 @@ class Verdict:
     columns: tuple[ColumnMetrics, ...] = ()  # what the columns looked like that the pipeline names
     share: float | None = None  # of the records that is held back; None: there is none
     malformed: tuple[str, ...] = ()  # where most of the malformed ones are, and by what; one sentence each
+    behind: Behind | None = None  # of late ones that are held, where the batch stops

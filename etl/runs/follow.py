@@ -31,6 +31,9 @@ log = logging.getLogger("sluice")
 
 _FOLDERS = "spark.sql.sources.parallelPartitionDiscovery.threshold"  # beyond which a job lists them
 
+# What a signal leaves that ends a correction which is one commit.
+NOTHING_CHANGED = "nothing was changed; the same command starts again"
+
 
 class StopAsked(Exception):
     """A batch was not begun, because the run was asked to stop before it."""
@@ -43,9 +46,8 @@ class RunControl:
     every: timedelta | None = None  # how often it looks for more; None: it ends when all is read
     stop_requested_by: str | None = None  # who asked it to stop
     by_signal: signal.Signals | None = None  # which it heard
-    correction_left: str | None = (
-        None  # of a delivery beside the stream: what is left where a signal ends it before its commit
-    )
+    # of a delivery beside the stream: what is left where a signal ends it before its commit
+    correction_left: str | None = None
     lost: bool = False  # another run has taken its lease
     waiting: bool = False  # it has no batch in flight
     caught_up: bool = False  # it has found once that nothing more was there to read

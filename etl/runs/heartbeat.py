@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import psycopg2
 
 from etl.common.database import Cursor, Pool, cancel_statements, migrate, transaction
-from etl.common.errors import SluiceError, Stopped
+from etl.common.errors import SluiceError, Stopped, TableRefused
 from etl.common.outages import raising_service_errors
 from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, reached
@@ -31,11 +31,19 @@ UNANSWERED_MS = 2 * leases.HEARTBEAT_SECONDS * 1000
 
 
 def claim(dsn: str, pipeline: Pipeline) -> Lease:
-    """Make the pipeline known to an up-to-date ledger and take its lease, or raise Busy."""
+    """Make the pipeline known to an up-to-date ledger and take its lease, or raise Busy.
+
+    Raises TableRefused, with that on record as a run that failed, where its sink is not the one that it has delivered to.
+    """
     migrate(dsn)
-    with transaction(dsn) as cursor:
-        make_known(cursor, pipeline)
-        lease = leases.take_lease(cursor, pipeline.name)
+    try:
+        with transaction(dsn) as cursor:
+            make_known(cursor, pipeline)
+            lease = leases.take_lease(cursor, pipeline.name)
+    except TableRefused as error:
+        with transaction(dsn) as cursor:
+            leases.record_refused(cursor, pipeline.name, RunOutcome.by(error))
+        raise
     reached(Step.LEASE_TAKEN)
     return lease
 
@@ -61,9 +69,17 @@ def _sink(pipeline: Pipeline) -> DeclaredSink:
 
 @contextmanager
 def leased(
-    dsn: str, lease: Lease, control: RunControl | None = None, began: Callable[[str], None] = lambda _: None
+    dsn: str,
+    lease: Lease,
+    control: RunControl | None = None,
+    began: Callable[[str], None] = lambda _: None,
+    *,
+    failed_as: str | None = None,
 ) -> Iterator[None]:
     """Keep the lease's heartbeat going, and give the lease back with the outcome.
+
+    A run that does not come to its own end is recorded as one of kind `failed_as`, where that is given: of a
+    withdrawal that changed nothing, nothing is to be seen in how the stream's runs end.
 
     What the runs before left in staging is removed first. `control` is told when the run is asked to stop;
     `began` is told the run's id, before anything else: should that fail, the lease is given back as well.
@@ -77,13 +93,14 @@ def leased(
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
-    outcome = RunOutcome.by(None)
+    outcome, kind = RunOutcome.by(None), failed_as
     stopped: Stopped | None = None
     try:
         with raising_service_errors():
             began(lease.run_id)
             drop_leftover_staging(dsn, lease.pipeline)
             yield
+        kind = None
         if control.heeded:
             outcome = RunOutcome(outcome=STOPPED)
     except BaseException as error:
@@ -97,7 +114,7 @@ def leased(
         thread.join()
         if stopped is not None:
             cancel_statements()  # of the batch in flight, whose transaction holds what the lease's end changes
-        _end(dsn, lease, outcome)
+        _end(dsn, lease, outcome, kind)
 
 
 def _beat(own: Pool, lease: Lease, control: RunControl) -> None:
@@ -115,10 +132,10 @@ def _beat(own: Pool, lease: Lease, control: RunControl) -> None:
         log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
 
 
-def _end(dsn: str, lease: Lease, outcome: RunOutcome) -> None:
+def _end(dsn: str, lease: Lease, outcome: RunOutcome, kind: str | None) -> None:
     try:
         with transaction(dsn) as cursor:
-            leases.end_run(cursor, lease, outcome)
+            leases.end_run(cursor, lease, outcome, kind=kind)
         with transaction(dsn) as cursor:
             leases.give_lease_back(cursor, lease)
     except (SluiceError, psycopg2.Error) as error:

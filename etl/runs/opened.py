@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl.common.steps import Listener
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.correction import Correction
+from etl.delivery.spark_change_log import LakeLog
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from etl.runs.workspace import Workspace
+
+log = logging.getLogger("sluice")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,30 @@ class OpenedPipeline:
     ) -> DeliveryContext:
         """Return the context of a run beside the stream, whose own stream has the run's id."""
         return self._context(lease, lease.run_id, 0, None, correction, on_step)
+
+    def change_log(self, change: Correction, connections: int) -> LakeLog | None:
+        """Return where an upsert sink finds what the replaced rows had covered; None for any other sink."""
+        if not self.sinks.warehouse.keys:
+            return None
+        replaced = change.files["data"]
+        missing = self.sinks.lake.gone(sorted(replaced)) if change.as_found else []
+        if missing:
+            log.warning(
+                "%s: %s of the objects that are replaced are gone from S3, and with them what keys they had: every key that"
+                " the table lacks gets the newest change that is in force",
+                self.pipeline.name,
+                len(missing),
+            )
+        return LakeLog(
+            spark=self.frame.sparkSession,
+            sinks=self.sinks,
+            schema=self.rules.schema,
+            supersedes=change.supersedes,
+            replaced=sorted(replaced.difference(missing)),
+            lost=bool(missing),
+            withdraws=change.name == "withdrawal",
+            connections=connections,
+        )
 
     def _context(
         self,

@@ -96,7 +96,7 @@ class ProgressRecorder:
         self._warned = True
         log.warning(
             "batch %s of %s read a record of %s, which is ahead of the clock: the watermark follows it, and all that comes"
-            " behind it is late. `not_after=` in the declaration holds such records; docs/state.md says how to begin anew",
+            " behind it is late. `not_after=` in the declaration holds such records; docs/state.md says how to go back",
             batch["batchId"],
             self._name,
             newest,

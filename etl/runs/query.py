@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ from etl.common.errors import (
     StateChanged,
 )
 from etl.runs.follow import RunControl
-from etl.spark import jvm_log
 from etl.spark.java_errors import Cause, classify
 from etl.spark.session import unlogged_analysis
 
@@ -35,18 +35,26 @@ class BatchFailure:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
+        self._at_work = threading.Lock()
 
     def capturing(self, on_batch: OnBatch) -> OnBatch:
         """Return what Spark is to call for each batch: `on_batch`, whose error is kept."""
 
         def batch(frame: DataFrame, number: int) -> None:
-            try:
-                on_batch(frame, number)
-            except BaseException as error:
-                self.error = error
-                raise
+            with self._at_work:
+                try:
+                    on_batch(frame, number)
+                except BaseException as error:
+                    self.error = error
+                    raise
 
         return batch
+
+    def await_end(self, seconds: float) -> bool:
+        """Wait until no batch is at work: it may be at its commit, which needs no JVM. Return False if one still is."""
+        if ended := self._at_work.acquire(timeout=seconds):
+            self._at_work.release()
+        return ended
 
 
 def run_query(
@@ -60,14 +68,15 @@ def run_query(
     settled: Callable[[], bool] = lambda: True,
     exhausted: Callable[[], bool] = lambda: False,
     watched: Callable[[StreamingQuery], AbstractContextManager[object]] = nullcontext,
+    ended_by: Callable[[], SluiceError | None] = lambda: None,
     caught_up: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the query over all that is there, or as long as `control` says, or `once`: the batch that is planned alone.
 
     An error of a batch, kept in `failure`, is raised as itself. `settled` says whether every batch that Spark has
-    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs; `caught_up`
-    is called once of a run that stays, when it has read all that Spark found; `raise_read_error` is the sources' own
-    word on why they did not give what was asked for.
+    planned has its mark, `exhausted` whether nothing more can come; `watched` is entered while the query runs, `ended_by`
+    says why it has ended Spark's JVM, if it has; `caught_up` is called once of a run that stays, when it has read all
+    that Spark found; `raise_read_error` is the sources' own word on why they did not give what was asked for.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import StreamingQueryException
@@ -78,10 +87,10 @@ def run_query(
         with watched(query), unlogged_analysis():
             _await(query, pipeline, control, settled, exhausted, caught_up)
     except (OSError, Py4JError) as error:
-        raise SluiceError(
-            f"Spark's JVM is gone: {error}", remedy=f"its log is {jvm_log.current()}; then run again"
-        ) from error
+        _raise_end(ended_by(), error)
+        raise
     except StreamingQueryException as error:
+        _raise_end(ended_by(), error)
         raised = failure.error if failure else None
         errors = [error] if raised is None else [raised, error]
         _refuse_other_schema(pipeline, errors)
@@ -94,6 +103,13 @@ def run_query(
             f"Spark ended the query: {str(error).strip().splitlines()[0]}",
             remedy="see Spark's message; the next run goes on from the ledger",
         ) from error
+    else:  # a JVM on its way out may also end the query without an error
+        _raise_end(ended_by(), None)
+
+
+def _raise_end(ended: SluiceError | None, error: Exception | None) -> None:
+    if ended is not None:
+        raise ended from error
 
 
 def _await(

@@ -20,6 +20,7 @@ from etl.delivery.batch import Receipt
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
+from etl.quality.rules import digest_of
 from etl.runs.follow import RunControl, require_follow
 from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.open import stream_of
@@ -29,6 +30,7 @@ from etl.runs.summary import STOPPED, Progress, Summary
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
 from etl.sinks.lake.bucket import ensure_bucket
+from etl.spark.launch_faults import require_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +56,6 @@ def run(
     """
     dsn, started, control = workspace.services.postgres, time.monotonic(), control or RunControl()
     require_follow(pipeline, control)
-    ensure_bucket(workspace.services.lake, workspace.lake.store)
     lease = claim(dsn, pipeline)
     with leased(dsn, lease, control, began):
         return _deliver_all(workspace, pipeline, lease, started, progress, spark, on_step, control)
@@ -70,6 +71,7 @@ def _deliver_all(
     on_step: Listener | None,
     control: RunControl,
 ) -> Summary:
+    _require_ready(workspace, pipeline)
     stream = stream_of(workspace, pipeline)
     refuse_lost(workspace, pipeline)
     stream_id = stream.begin(lease)
@@ -93,7 +95,7 @@ def _deliver_all(
     if control.every is None and stream_run.nothing_new():
         return _ended(summary, started)
     try:
-        with raising_service_errors(), a_session(workspace, spark) as session:
+        with raising_service_errors(), a_session(workspace, spark, queries=False) as session:
             stream_run.deliver_all(session)
             stream_run.require_read()
     except SluiceError as error:
@@ -104,6 +106,16 @@ def _deliver_all(
         log.info("%s has stopped, asked by %s", pipeline.name, control.stop_requested_by)
         summary.outcome = STOPPED
     return _ended(summary, started)
+
+
+def _require_ready(workspace: Workspace, pipeline: Pipeline) -> None:
+    """Raise SetupError for what can be seen without Spark to keep batches from being delivered, also where none is due.
+
+    A suite that is gone, or a master that is none, would be found with the next file that lands.
+    """
+    ensure_bucket(workspace.services.lake, workspace.lake.store)
+    require_master(workspace.settings.spark_master)
+    digest_of(pipeline, workspace.settings)
 
 
 def refuse_lost(workspace: Workspace, pipeline: Pipeline) -> None:

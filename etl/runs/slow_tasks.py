@@ -1,95 +1,166 @@
-"""Warns of a batch that one task of Spark keeps for long: which task, where it is, and what a person does about it.
+"""Warns of one task of Spark that keeps a batch, or a command, for long: which, where it is, what a person does about it.
 
-No batch waits for it and no run fails by it. It looks often, which costs one question to Spark's driver; the rest is
-asked of a task that is slow.
+Nothing waits for it, and nothing fails by it but what has a task at its limit, where there is one. It looks often, which
+costs one question to Spark's driver; the rest is asked of a task that is slow.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shlex
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
-from etl.common.errors import SluiceError
+from etl.common.errors import SluiceError, TaskTooLong
 from etl.common.wording import first_few, pluralize
 from etl.runs.looks import looking
-from etl.spark import jvm_log
-from etl.spark.stacks.running_tasks import DRIVER, Stage, Task, is_in_python, java_place, stages_of
+from etl.spark import jvm_log, signals
+from etl.spark.stacks.running_tasks import (
+    DRIVER,
+    Stage,
+    Task,
+    is_in_python,
+    is_in_regex,
+    java_place,
+    stages,
+)
 from etl.spark.stacks.worker_places import worker_places
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from etl.common.settings import Settings
+
 log = logging.getLogger("sluice")
 
 LONGEST_PAUSE = 30  # seconds between two looks
 LOOKS = 4  # at least, within the bound
-FILES, PLACES = 3, 5  # that a warning names at most
+FILES, PLACES, RULES = 3, 5, 5  # that a warning names at most
 
 
-class SlowTaskWatch:
-    """The watch over one query; it warns once a stage has had one task for `bound`, then for twice as long each time."""
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What a stage is a part of, in words."""
+
+    what: str  # the beginning of a sentence: who has been in one of its tasks
+    files: Sequence[str] = ()  # the paths of those that it reads, as far as they can be told
+    next: str  # what a person does about a task that is slow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A task at its limit, for which a watch has ended Spark's JVM."""
+
+    stage: Stage
+    files: Sequence[str]
+    seen: str  # where the task was
+
+
+class TaskWatch:
+    """A watch over tasks; it warns once a stage has had one task for `bound`, then for twice as long each time.
+
+    Where a task has run for `limit`, it ends Spark's JVM. Where another process has launched the JVM, it can't, and warns.
+    """
 
     def __init__(
-        self, pipeline: str, spark: SparkSession, bound: timedelta, files_of: Callable[[int], Sequence[str]]
+        self,
+        spark: SparkSession,
+        bound: timedelta,
+        limit: timedelta | None,
+        watched: Callable[[Stage], Watched | None],
+        patterns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """`files_of` returns the paths of a batch's files, and is asked for a slow batch alone."""
-        self._name, self._spark, self._files_of = pipeline, spark, files_of
+        """`watched` is asked for a stage that is slow alone, and returns None for one that it leaves to others.
+
+        `patterns` are the regular expressions of the suite's rules, by the rules' names; None: they are not known.
+        """
+        self._spark, self._watched = spark, watched
+        self._process = getattr(spark.sparkContext._gateway, "proc", None)
         self._bound = bound.total_seconds()
+        self._limit = limit.total_seconds() if limit else math.inf
+        self._patterns = patterns
         self._due: dict[tuple[int, int], float] = {}  # how long a stage's task runs when it is told of next
         self._failed = False
+        self.ended: Ended | None = None
 
-    def watching(self, query: StreamingQuery) -> AbstractContextManager[None]:
-        """Look at the query's tasks while the block runs."""
-        run_id = str(query.runId)
-        every = min(self._bound / LOOKS, LONGEST_PAUSE)
-        return looking(lambda: self._look(run_id), every=every, name="slow tasks")
+    def watching(self) -> AbstractContextManager[None]:
+        """Look at the tasks while the block runs."""
+        every = min(self._bound / LOOKS, self._limit / LOOKS, LONGEST_PAUSE)
+        return looking(self._look, every=every, name="slow tasks")
 
-    def _look(self, run_id: str) -> None:
+    def _look(self) -> None:
         from py4j.protocol import Py4JError
 
+        if self.ended:
+            return
         try:
-            stages = stages_of(self._spark, run_id, older_than=self._bound)
-            self._due = {one.key: self._tell(one, self._due.get(one.key, self._bound)) for one in stages}
-        except (OSError, Py4JError) as error:  # its JVM is gone, which the run itself tells
-            log.debug("Spark can't be asked for the tasks of %s: %s", self._name, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it
+            first = min(self._bound, self._limit)
+            slow = stages(self._spark, older_than=first)
+            self._due = {one.key: self._tell(one, self._due.get(one.key, first)) for one in slow}
+        except (OSError, Py4JError) as error:  # its JVM is gone, which the command itself tells
+            log.debug("Spark can't be asked for its tasks: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing ends by it
             if not self._failed:
-                log.warning("slow tasks of %s can't be told: %r", self._name, error)
+                log.warning("slow tasks can't be told: %r", error)
             self._failed = True
 
     def _tell(self, stage: Stage, due: float) -> float:
         """Warn of the stage's oldest task if it is due; return when it is due next."""
         task = stage.oldest_running()
-        if task is None or (seconds := task.seconds) < due:
+        seconds = task.seconds if task else 0.0
+        ends = seconds >= self._limit and self._process is not None
+        if task is None or not (ends or seconds >= due) or (of := self._watched(stage)) is None:
             return due
-        log.warning("%s", self._message(stage, task, seconds))
+        if ends:
+            self._end(stage, task, seconds, of)
+            return due
+        log.warning("%s", self._message(stage, task, seconds, of))
         while due <= seconds:
             due *= 2
         return due
 
-    def _message(self, stage: Stage, task: Task, seconds: float) -> str:
+    def _end(self, stage: Stage, task: Task, seconds: float, of: Watched) -> None:
+        """End Spark's JVM, and with it the task, if it still runs: Java's regular expressions heed no interrupt.
+
+        It ends as a second signal to the command ends it, and what runs fails with it.
+        """
+        seen = self._seen(stage, task, seconds, f"SLUICE_TASK_LIMIT is {lasting(self._limit)}", of)
+        running = stage.oldest_running()  # to tell where it is takes seconds
+        if running is not None and running.number == task.number:
+            self.ended = Ended(stage=stage, files=of.files, seen=seen)
+            assert self._process is not None
+            signals.end(self._process)
+
+    def _message(self, stage: Stage, task: Task, seconds: float, of: Watched) -> str:
+        seen = self._seen(stage, task, seconds, f"SLUICE_SLOW_TASK is {lasting(self._bound)}", of)
+        goes_on = "It goes on."
+        if seconds >= self._limit:
+            goes_on += (
+                f" SLUICE_TASK_LIMIT is {lasting(self._limit)}, but the task can't be ended from here: another process has"
+                " launched Spark's JVM."
+            )
+        return f"{seen} {goes_on} Next: {of.next}"
+
+    def _seen(self, stage: Stage, task: Task, seconds: float, limit: str, of: Watched) -> str:
         begun = (
-            f"{self._name}: batch {stage.batch} has been in task {task.index} of Spark's stage {stage.key[0]} for"
-            f" {lasting(seconds)} (SLUICE_SLOW_TASK is {lasting(self._bound)}), on {_machine(task)}; {_done(stage)}."
+            f"{of.what} in task {task.index} of Spark's stage {stage.key[0]} for"
+            f" {lasting(seconds)} ({limit}), on {_machine(task)}; {_done(stage)}."
         )
         sentences = [begun]
         if where := self._where(task):
             sentences.append(where)
-        one_file = ""
-        if files := self._files(stage.batch):
-            sentences.append(f"The batch reads {pluralize(len(files), 'file')}: {first_few(files, FILES)}.")
-            one_file = f"`sluice try {self._name} --input {shlex.quote(files[0])}` runs one file alone; "
-        sentences.append(
-            f"The run goes on. Next: {one_file}`sluice stop {self._name}` ends it after this batch; if the batch never"
-            f" ends, `kill {os.getpid()}` twice on {socket.gethostname()}"
-        )
+        if of.files:
+            sentences.append(
+                f"The batch reads {pluralize(len(of.files), 'file')}: {first_few(of.files, FILES)}."
+            )
         return " ".join(sentences)
 
     def _where(self, task: Task) -> str:
@@ -105,15 +176,73 @@ class SlowTaskWatch:
         stack = task.stack()
         if not stack:
             return ""
-        log.debug("the stack of task %s of %s:\n%s", task.index, self._name, "\n".join(stack))
+        log.debug("the stack of task %s:\n%s", task.index, "\n".join(stack))
         if not is_in_python(stack):
-            return f"It is in {java_place(stack)}."
-        process, written = getattr(self._spark.sparkContext._gateway, "proc", None), jvm_log.current()
-        if task.executor != DRIVER or process is None or written is None:
+            return f"It is in {java_place(stack)}.{self._of_whom() if is_in_regex(stack) else ''}"
+        written = jvm_log.current()
+        if task.executor != DRIVER or self._process is None or written is None:
             return f"It waits for a Python worker; `py-spy dump` on {task.host} tells in which line that is."
-        if places := worker_places(process.pid, written):
+        if places := worker_places(self._process.pid, written):
             return f"It waits for a Python worker: {first_few(places, PLACES)}; tracebacks: {written}."
         return "It waits for a Python worker; none tells where it is."
+
+    def _of_whom(self) -> str:
+        """Say whose regular expression it may be: of the suite's rules all that have one."""
+        if self._patterns is None:
+            return " It is one of the suite's or of the transform's."
+        if not self._patterns:
+            return " The suite has none, so that it is one of the transform's."
+        rules = [f"{name} ({', '.join(patterns)})" for name, patterns in self._patterns.items()]
+        have = "is a rule" if len(rules) == 1 else "are rules"
+        return (
+            f" In the suite there {have} with one: {first_few(rules, RULES)}; the transform may have others."
+        )
+
+
+class SlowTaskWatch:
+    """The watch over one query of a run; `ended_by` says why it has ended Spark's JVM."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        spark: SparkSession,
+        bound: timedelta,
+        files_of: Callable[[int], Sequence[str]],
+        delivery_of: Callable[[int], int | None],
+        *,
+        limit: timedelta | None = None,
+        patterns: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """`files_of` returns the paths of a batch's files, and is asked for a slow batch alone.
+
+        `delivery_of` returns the number of a batch's delivery, and is asked for the batch whose JVM was ended.
+        """
+        self._name, self._files_of, self._delivery_of = pipeline, files_of, delivery_of
+        self._run_id = ""
+        self._tasks = TaskWatch(spark, bound, limit, self._watched, patterns or {})
+
+    def watching(self, query: StreamingQuery) -> AbstractContextManager[None]:
+        """Look at the query's tasks while the block runs."""
+        self._run_id = str(query.runId)
+        return self._tasks.watching()
+
+    def ended_by(self) -> SluiceError | None:
+        """Return why the watch has ended Spark's JVM, and what became of the batch; None where it has not ended it."""
+        ended = self._tasks.ended
+        if ended is None:
+            return None
+        return end_of(self._name, ended.seen, ended.files, partial(self._delivery_of, ended.stage.batch))
+
+    def _watched(self, stage: Stage) -> Watched | None:
+        if stage.run_id != self._run_id:
+            return None
+        files = self._files(stage.batch)
+        return Watched(
+            what=f"{self._name}: batch {stage.batch} has been",
+            files=files,
+            next=f"{one_file(self._name, files)}`sluice stop {self._name}` ends it after this batch; if the batch never"
+            f" ends, {_kill()} twice",
+        )
 
     def _files(self, batch: int) -> Sequence[str]:
         try:
@@ -121,6 +250,61 @@ class SlowTaskWatch:
         except (OSError, SluiceError) as error:
             log.debug("the files of batch %s of %s can't be told: %s", batch, self._name, error)
             return []
+
+
+def end_of(pipeline: str, seen: str, files: Sequence[str], delivery: Callable[[], int | None]) -> SluiceError:
+    """Return what a run ends with for a task at its limit, by the delivery of its batch, if that can be told."""
+    alone = one_file(pipeline, files)
+    try:
+        number = delivery()
+    except SluiceError as error:
+        told = f"`sluice status {pipeline}` tells whether the batch was delivered, which can't be told now ({error.seen})"
+        return too_long(seen, told, alone)
+    if number is None:
+        return too_long(seen, "Nothing of the batch was delivered", alone)
+    return SluiceError(
+        f"{seen} Spark's JVM was ended for it, but the batch had come to its end: it is delivery {number}",
+        remedy="run again, which goes on after this batch; set SLUICE_TASK_LIMIT higher, if it is often as slow",
+    )
+
+
+@contextmanager
+def watching_command(spark: SparkSession, settings: Settings, *, queries: bool) -> Iterator[None]:
+    """Look at the tasks of a command's session while the block runs, those of its streaming `queries` too or not.
+
+    Raises TaskTooLong where the block fails since Spark's JVM was ended for a task at its limit.
+    """
+
+    def watched(stage: Stage) -> Watched | None:
+        if stage.run_id is not None and not queries:
+            return None
+        return Watched(what="The command has been", next=f"{_kill()}, which ends it")
+
+    tasks = TaskWatch(spark, settings.slow_task, settings.task_limit, watched)
+    try:
+        with tasks.watching():
+            yield
+    except Exception as error:
+        if tasks.ended is None:
+            raise
+        raise too_long(tasks.ended.seen, "Spark's JVM was ended for it") from error
+
+
+def too_long(seen: str, became: str, one_file: str = "") -> TaskTooLong:
+    """Make the error of a command that ends for a task at its limit."""
+    return TaskTooLong(
+        f"{seen} {became}",
+        remedy=f"correct what takes so long; {one_file}then run again, or set SLUICE_TASK_LIMIT higher, if it is only slow",
+    )
+
+
+def _kill() -> str:
+    return f"`kill {os.getpid()}` on {socket.gethostname()}"
+
+
+def one_file(pipeline: str, files: Sequence[str]) -> str:
+    """Say how to run one file of a batch alone, as the beginning of a next step; nothing where it reads none."""
+    return f"`sluice try {pipeline} --input {shlex.quote(files[0])}` runs one file alone; " if files else ""
 
 
 def _machine(task: Task) -> str:
@@ -132,7 +316,7 @@ def _done(stage: Stage) -> str:
     if stage.tasks == 1:
         return "the stage has no other"
     are = "is" if stage.done == 1 else "are"
-    done = f"{stage.done:,} of the stage's {stage.tasks:,} tasks {are} done"
+    done = f"{stage.done:,} of the stage's {pluralize(stage.tasks, 'task')} {are} done"
     if not stage.done or (took := stage.took()) is None:
         return done
     half, longest = map(lasting, took)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from etl.runs.slow_tasks import watching_command
 from etl.runs.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -20,10 +21,19 @@ log = logging.getLogger("sluice")
 
 
 @contextmanager
-def a_session(workspace: Workspace, given: SparkSession | None) -> Iterator[SparkSession]:
-    """Yield the given session and leave it running, or start one and stop it at the end."""
+def a_session(
+    workspace: Workspace, given: SparkSession | None, *, queries: bool = True
+) -> Iterator[SparkSession]:
+    """Yield the given session and leave it running, or start one and stop it at the end.
+
+    Warns of tasks that are slow, also those of queries unless these have a watch of their own. Raises SparkEnded where
+    the block fails because Spark has ended, TaskTooLong where it was ended for a task.
+    """
+    from etl.spark.jvm import telling_of_end
+
     if given is not None:
-        yield given
+        with telling_of_end(given), watching_command(given, workspace.settings, queries=queries):
+            yield given
         return
     import pyspark.sql  # noqa: F401 - wholly, before another thread imports parts of it
 
@@ -39,7 +49,8 @@ def a_session(workspace: Workspace, given: SparkSession | None) -> Iterator[Spar
     spark = start(workspace.settings, workspace.services)
     try:
         suites.join()
-        yield spark
+        with telling_of_end(spark), watching_command(spark, workspace.settings, queries=queries):
+            yield spark
     finally:
         try:
             spark.stop()

@@ -112,14 +112,21 @@ def output_mode(pipeline: Pipeline, state: Sequence[str]) -> str:
     return mode
 
 
-def refuse_replay(pipeline: str, state: Sequence[str]) -> None:
+def refuse_replay(pipeline: Pipeline, state: Sequence[str]) -> None:
     """Raise SetupError for a pipeline whose batches depend on all that came before them."""
     if state:
+        name = pipeline.name
+        go_back = (
+            ""
+            if mode_of(pipeline.sink).only_newest
+            else f" To compute anew from a delivery on: `sluice recover {name} --before DELIVERY --plan` says what that"
+            " would be."
+        )
         raise SetupError(
-            f"Pipeline {pipeline} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"
+            f"Pipeline {name} keeps state between batches ({'; '.join(state)}): what a batch delivers depends on"
             " all batches before it, so none can be replayed by itself",
-            remedy="land corrected records as new files; an upsert or replace sink takes what they change. To rebuild all of"
-            f" it, from the first input on: declare the transform as a pipeline of another name, such as"
-            f" {pipeline}_2, over the same sources, `sluice run {pipeline}_2`, then give it the readers' name, in both"
-            f" sinks at once, by `sluice publish {pipeline}_2 --as SCHEMA.NAME` (docs/state.md)",
+            remedy="land corrected records as new files; an upsert or replace sink takes what they change."
+            f"{go_back} To rebuild all of it beside the old rows: declare the transform as a pipeline of another name,"
+            f" such as {name}_2, over the same sources, `sluice run {name}_2`, then give it the readers' name, in both"
+            f" sinks at once, by `sluice publish {name}_2 --as SCHEMA.NAME` (docs/state.md)",
         )

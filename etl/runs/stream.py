@@ -12,12 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import transaction
-from etl.common.errors import FilesUnread, RecordsMissing, SluiceError
+from etl.common.errors import BatchEndsSpark, FilesUnread, RecordsMissing, SluiceError, SparkEnded
 from etl.common.paths import shown, to_path
 from etl.common.steps import Listener
+from etl.common.wording import first_few, pluralize
 from etl.delivery.batch import Receipt
 from etl.delivery.deliver import deliver
-from etl.ledger import streams
+from etl.ledger import attempts, deliveries, streams
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
@@ -26,7 +27,7 @@ from etl.runs.follow import RunControl, StopAsked
 from etl.runs.kinds.base import PipelineStream
 from etl.runs.preflight import require_same, require_state
 from etl.runs.progress_recorder import ProgressRecorder, kept_batches
-from etl.runs.slow_tasks import SlowTaskWatch
+from etl.runs.slow_tasks import FILES, SlowTaskWatch, one_file
 from etl.spark.checkpoint.reader import Checkpoint
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from etl.runs.opened import OpenedPipeline
-    from etl.runs.query import OnBatch
+    from etl.runs.query import BatchFailure, OnBatch
     from etl.runs.workspace import Workspace
 
 log = logging.getLogger("sluice")
+
+COMMIT_SECONDS = 30  # that a batch has to come to its end once its JVM is gone
+TRIES = 3  # of a batch that Spark may end at before a person is asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,7 @@ class StreamRun:
         from etl.runs.query import BatchFailure, run_query
         from etl.runs.stateful import output_mode, tell_of_history, tell_of_pinned
         from etl.sources.side_inputs.lookups import SideInputsChanged
+        from etl.spark.jvm import telling_of_end
         from etl.spark.state_plan import processing_time_batches
 
         opened = open_pipeline(self.workspace, self.pipeline, spark)
@@ -114,13 +119,14 @@ class StreamRun:
         keep = kept_batches(self.workspace.settings.backup_horizon)
         recorder = ProgressRecorder(self._dsn, self.lease, self.stream_id, keep=keep)
         failure = BatchFailure()
+        slow = self._slow_tasks(spark, opened, failure)
         on_batch = failure.capturing(self._on_batch(opened, known, recorder))
         writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", known.checkpoint
         )
         retry = f"`{run_command(self.pipeline)}`"
         try:
-            with processing_time_batches(opened.frame), self.control.listing(spark):
+            with telling_of_end(spark), processing_time_batches(opened.frame), self.control.listing(spark):
                 run_query(
                     writer.outputMode(output_mode(self.pipeline, opened.state)),
                     self.pipeline.name,
@@ -129,12 +135,15 @@ class StreamRun:
                     raise_read_error=partial(self.stream.kind.raise_read_error, retry=retry),
                     settled=lambda: self._checkpoint().settled,
                     exhausted=lambda: self._exhausted(opened),
-                    watched=partial(self._watching, spark, recorder),
+                    watched=partial(_watching, recorder, slow),
+                    ended_by=slow.ended_by,
                     caught_up=self._tell_unread,
                 )
         except RecordsMissing:
             self._require_readable(opened)  # tells what is gone
             raise
+        except SparkEnded as error:
+            raise self._at_its_end(failure, error) from error
         except SideInputsChanged as changed:
             log.info("batch not begun: %s", changed)
             return False
@@ -142,18 +151,63 @@ class StreamRun:
             log.info("batch not begun: %s", stop)
         return True
 
-    @contextmanager
-    def _watching(
-        self, spark: SparkSession, recorder: ProgressRecorder, query: StreamingQuery
-    ) -> Iterator[None]:
-        """Record the query's progress and warn of its slow tasks while the block runs."""
-        slow = SlowTaskWatch(self.pipeline.name, spark, self.workspace.settings.slow_task, self._files_of)
-        with recorder.watching(query), slow.watching(query):
-            yield
+    def _slow_tasks(
+        self, spark: SparkSession, opened: OpenedPipeline, failure: BatchFailure
+    ) -> SlowTaskWatch:
+        """Make the watch over the query's slow tasks."""
+        from etl.quality.arguments import patterns_of
+
+        settings = self.workspace.settings
+        patterns = ((rule.declared.reason, patterns_of(rule.declared)) for rule in opened.rules.suite.rules)
+        return SlowTaskWatch(
+            self.pipeline.name,
+            spark,
+            settings.slow_task,
+            self._files_of,
+            partial(self._delivery_of, failure),
+            limit=settings.task_limit,
+            patterns={reason: some for reason, some in patterns if some},
+        )
 
     def _files_of(self, batch: int) -> list[str]:
         """Return the paths of the files that a batch reads."""
         return [shown(to_path(file.uri)) for file in self._checkpoint().inputs(batch)]
+
+    def _delivery_of(self, failure: BatchFailure, batch: int) -> int | None:
+        """Return the number of a batch's delivery once no batch is at work; None where it has none.
+
+        Raises SluiceError where one still is.
+        """
+        if not failure.await_end(COMMIT_SECONDS):
+            raise SluiceError(
+                f"Batch {batch} of {self.pipeline.name} is still at its commit",
+                remedy=f"`sluice status {self.pipeline.name}`",
+            )
+        with transaction(self._dsn) as cursor:
+            return deliveries.delivery_of_batch(cursor, self.stream_id, batch)
+
+    def _at_its_end(self, failure: BatchFailure, error: SparkEnded) -> SluiceError:
+        """Return what the run ends with where Spark ended: a batch that has ended it again and again is a person's."""
+        failure.await_end(COMMIT_SECONDS)
+        try:
+            with transaction(self._dsn) as cursor:
+                batch, tries = attempts.ended_spark(cursor, self.lease)
+            files = self._files_of(batch) if tries >= TRIES else []
+        except (OSError, SluiceError) as unknown:
+            log.debug("what batch Spark ended at can't be told: %s", unknown)
+            return error
+        if tries < TRIES:
+            return error
+        name = self.pipeline.name
+        reads = (
+            f" The batch reads {pluralize(len(files), 'file')}: {first_few(files, FILES)}." if files else ""
+        )
+        return BatchEndsSpark(
+            f"Batch {batch} of {name} has ended Spark at each of {pluralize(tries, 'try', 'tries')}, the last time so:"
+            f" {error.seen}.{reads}",
+            remedy=f"{one_file(name, files)}correct what the transform does to it, or give Spark more memory"
+            f" (spark.driver.memory in SLUICE_SPARK_CONF); then run again. Of the last time: {error.remedy}",
+        )
 
     def _on_batch(self, opened: OpenedPipeline, known: StreamState, recorder: ProgressRecorder) -> OnBatch:
         """Return the function that Spark's foreachBatch calls."""
@@ -226,3 +280,10 @@ class StreamRun:
     def _require_readable(self, opened: OpenedPipeline) -> None:
         """Raise where what comes next can't be read, or Spark could not go on with the checkpoint."""
         opened.source.require_readable(self._dsn, self._state(), self._checkpoint())
+
+
+@contextmanager
+def _watching(recorder: ProgressRecorder, slow: SlowTaskWatch, query: StreamingQuery) -> Iterator[None]:
+    """Record the query's progress and watch over its slow tasks while the block runs."""
+    with recorder.watching(query), slow.watching(query):
+        yield

@@ -35,13 +35,20 @@ class Summary:
     missing: Counter[str] = field(default_factory=Counter)  # records by column that their file does not have
     reasons: Counter[str] = field(default_factory=Counter)  # held rows by reason
     failed: Counter[str] = field(default_factory=Counter)  # batches by expectation that failed
+    # a phrase for each that was added to the tables, or widened
+    columns: list[str] = field(default_factory=list)
     seconds: float = 0.0
     outcome: str = "done"
-    unreported: list[int] = field(default_factory=list)  # deliveries that no Airflow run has told of yet
+    unreported: list[int | str] = field(default_factory=list)  # deliveries that no asset event has named yet
+    unreported_batches: int = 0  # how many these are
     unreported_rows: int = 0  # that these delivered
     unreported_quarantined: int = 0  # that these held
     snapshot_id: int | None = None  # of the newest of them
-    replaced: list[int] = field(default_factory=list)  # deliveries that were replaced, and that likewise
+    # deliveries that were replaced, and that likewise
+    replaced: list[int | str] = field(default_factory=list)
+    told_to: int | None = None  # the commit up to which these are all that there is to tell
+    told_delivery: int | None = None  # that this commit made
+    told_run: str | None = None  # which made it
     drifted: list[str] = field(default_factory=list)  # names in `unknown` and `missing` that are new
     released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
 
@@ -61,6 +68,7 @@ class Summary:
         self.missing.update(receipt.missing)
         self.reasons.update(receipt.reasons)
         self.failed.update(receipt.failed)
+        self.columns.extend(receipt.columns)
 
     def json(self) -> dict[str, Any]:
         return {**vars(self), **{name: dict(getattr(self, name)) for name in COUNTERS}}

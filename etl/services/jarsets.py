@@ -21,6 +21,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from etl.common.errors import SetupError
+from etl.common.wording import pluralize
 from etl.services.process import make_folder, only_one
 
 OLDEST_JAVA = 17
@@ -85,14 +86,22 @@ def _said_of_itself(executable: str) -> str:
 
 
 def jars(which: JarSet, folder: Path) -> Path:
-    """Return the folder below `folder` that holds exactly the set's jars; resolve them if it is not there."""
+    """Return the folder below `folder` that holds exactly the set's jars; resolve them if they are not there.
+
+    Jars of before an update, of another Spark, make way for them.
+    """
     target = folder / which.value
-    if target.is_dir():
-        return target
-    with only_one(folder):
-        if not target.is_dir():
-            _resolve(which, target)
+    if not _holds(target, which):
+        with only_one(folder):
+            if not _holds(target, which):
+                _resolve(which, target)
     return target
+
+
+def _holds(target: Path, which: JarSet) -> bool:
+    """Tell whether a folder has jars of all the names of the set, and no others; what is in them was checked once."""
+    recorded = {_file_name(line.split()[0]) for line in _lines(f"{which}.lock")}
+    return {jar.name for jar in target.glob("*.jar")} == recorded
 
 
 def record(which: JarSet, folder: Path, into: Path) -> None:
@@ -129,10 +138,12 @@ def _resolve(which: JarSet, target: Path) -> None:
         (work / LOG).replace(kept)
         shutil.rmtree(work)  # kept, a half-filled cache would make every later try fail in the same way
         raise SetupError(
-            f"{len(wrong)} of the {len(expected)} jars of {which} are missing or not the recorded ones,"
+            f"{len(wrong)} of the {pluralize(len(expected), 'jar')} of {which} are missing or not the recorded ones,"
             f" {wrong[0] if wrong else 'others are there too'} first; the resolver's log is {kept}",
             remedy=f"see that Maven Central is reachable, or set {REPOSITORY_VARIABLE} to a mirror",
         )
+    if target.exists():
+        target.rename(work / "before")
     fetched.rename(target)
     shutil.rmtree(work)
 

@@ -29,6 +29,34 @@ class RowIdentity(NamedTuple):
     delivery_id: int
 
 
+_WORDS = {
+    pa.bool_(): "a boolean",
+    pa.int32(): "an integer",
+    pa.int64(): "a bigint",
+    pa.float32(): "a float",
+    pa.float64(): "a double",
+    pa.string(): "a text",
+    pa.binary(): "binary",
+    pa.date32(): "a date",
+    pa.timestamp("us"): "a timestamp without a zone",
+    pa.timestamp("us", tz="UTC"): "a timestamp",
+    pa.null(): "null in all rows",
+}
+
+
+def in_words(kind: pa.DataType) -> str:
+    """Say what a column is: `an integer`, `a list of a text`; of other types Arrow's own word."""
+    if pa.types.is_decimal128(kind):
+        return f"a decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"a list of {in_words(kind.value_type)}"
+    if pa.types.is_map(kind):
+        return f"a map from {in_words(kind.key_type)} to {in_words(kind.item_type)}"
+    if pa.types.is_struct(kind):
+        return f"a struct of {', '.join(field.name for field in kind)}"
+    return _WORDS.get(common_type(kind) or kind, str(kind))
+
+
 def common_type(kind: pa.DataType) -> pa.DataType | None:
     """Return the type that holds every value of `kind` in both sinks, or None where there is none."""
     if pa.types.is_int8(kind) or pa.types.is_int16(kind):
@@ -56,7 +84,7 @@ def common_schema(output: pa.Schema, *, pipeline: str) -> pa.Schema:
     for field in output:
         kind = common_type(field.type)
         if kind is None:
-            problems.append(f"{field.name}: {field.type} has no type that both sinks hold alike")
+            problems.append(f"{field.name} is {in_words(field.type)}, which both sinks do not hold alike")
         elif not field.name:
             problems.append("a column has an empty name")
         elif field.name in POSTGRES_COLUMNS:

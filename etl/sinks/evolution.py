@@ -7,7 +7,7 @@ same value in both sinks. Anything else would change what is already delivered, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,12 +20,29 @@ WIDER = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
 class SchemaDifference:
     """How a table differs from what is to be delivered to it, by columns."""
 
-    added: tuple[str, ...]
-    widened: tuple[str, ...]
-    others: tuple[str, ...]  # one sentence each: nothing can be delivered
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # one sentence each: nothing can be delivered
+    types: Mapping[str, str] = field(default_factory=dict)  # of those added and widened, in the sink's words
 
     def __bool__(self) -> bool:
         return bool(self.added or self.widened or self.others)
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """Return a phrase for each column that the table gains or that becomes wider."""
+        done = {**dict.fromkeys(self.added, "added"), **dict.fromkeys(self.widened, "widened")}
+        return {name: f"column {name} {what} ({self.types[name]})" for name, what in done.items()}
+
+
+def changes_of_both(warehouse: SchemaDifference, lake: SchemaDifference) -> tuple[str, ...]:
+    """Return a phrase for each column that is added or widened, in PostgreSQL's words; most are so in both tables."""
+    there, here = warehouse.changes, lake.changes
+    alone = {
+        **dict.fromkeys(there.keys() - here.keys(), ", in PostgreSQL alone"),
+        **dict.fromkeys(here.keys() - there.keys(), ", in the lake alone"),
+    }
+    return tuple(f"{phrase}{alone.get(name, '')}" for name, phrase in (here | there).items())
 
 
 def difference(
@@ -37,18 +54,24 @@ def difference(
         return kind if isinstance(kind, str) else type_name(kind)
 
     changed = [name for name, kind in wanted.items() if name in existing and existing[name] != kind]
+    added = [name for name in wanted if name not in existing]
+    widened = [name for name in changed if is_wider(existing[name], wanted[name])]
     others = [
         f"{name} is {said(existing[name])}, the pipeline delivers {said(wanted[name])}"
         for name in changed
         if not is_wider(existing[name], wanted[name])
     ]
     return SchemaDifference(
-        added=tuple(name for name in wanted if name not in existing),
-        widened=tuple(name for name in changed if is_wider(existing[name], wanted[name])),
+        added=tuple(added),
+        widened=tuple(widened),
         others=(
             *others,
             *(f"{name} is not delivered by the pipeline" for name in existing if name not in wanted),
         ),
+        types={
+            **{name: said(wanted[name]) for name in added},
+            **{name: f"{said(existing[name])} to {said(wanted[name])}" for name in widened},
+        },
     )
 
 

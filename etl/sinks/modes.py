@@ -70,6 +70,9 @@ class SinkMode(ABC):
     def refuse_replay(self, pipeline: str, deliveries: Sequence[int], *, newest: int | None) -> None:  # noqa: B027 - most refuse nothing
         """Raise SetupError where these deliveries can't be replayed, the newest of the pipeline being `newest`."""
 
+    def refuse_withdrawal(self, pipeline: str) -> None:  # noqa: B027 - most refuse nothing
+        """Raise SetupError where the table can't become again what it was before a delivery."""
+
     def refuse_release(self, pipeline: str, held_by: Collection[int]) -> None:  # noqa: B027 - most refuse nothing
         """Raise SetupError where no row that these deliveries hold can be released into the table."""
 
@@ -167,6 +170,13 @@ class ReplaceMode(SinkMode):
                 f" newest, delivery {newest}, is in force",
                 remedy=f"`sluice replay {pipeline} --deliveries {newest}`, or land the corrected input as new files",
             )
+
+    def refuse_withdrawal(self, pipeline: str) -> None:
+        raise SetupError(
+            f"Each batch of {pipeline} replaces the whole table, so the rows of before a delivery are nowhere to go back to",
+            remedy="land corrected records as new files; or declare the transform as a pipeline of another name, which"
+            " computes all of it anew (docs/state.md)",
+        )
 
     def refuse_release(self, pipeline: str, held_by: Collection[int]) -> None:
         raise SetupError(

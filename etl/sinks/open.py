@@ -11,6 +11,7 @@ from etl.common.errors import TableRefused
 from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
 from etl.ledger import deliveries
 from etl.pipeline import Partition, Pipeline, Sink
+from etl.sinks.columns import in_words
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import Lake, LakeTable
 from etl.sinks.modes import SinkMode, mode_of
@@ -20,7 +21,7 @@ from etl.sinks.warehouse.table import Warehouse
 
 @dataclass(frozen=True, kw_only=True)
 class Sinks:
-    """A pipeline's two sinks, opened: the tables exist and fit the rows."""
+    """A pipeline's two sinks; once they are opened, the tables exist and fit the rows."""
 
     pipeline: Pipeline
     columns: pa.Schema  # the transform's output in the common types
@@ -42,7 +43,21 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
     unless this run `fills` it.
     """
     refuse_unfit(pipeline, columns)
-    sinks = Sinks(
+    sinks = closed_sinks(pipeline, columns, dsn=dsn, lake=lake)
+    with transaction(dsn) as cursor:
+        if not fills:
+            _refuse_lost(cursor, sinks)
+        sinks.warehouse.open(cursor)
+    # The one before may hold the table for its index, and this one writes to S3.
+    with transaction(dsn) as cursor:
+        sinks.table.create(cursor, columns, pipeline.sink.partition_by)
+        sinks.quarantine.create(cursor, quarantine_columns(columns), None)
+    return sinks
+
+
+def closed_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake) -> Sinks:
+    """Return both sinks as they are declared, whether or not their tables are there."""
+    return Sinks(
         pipeline=pipeline,
         columns=columns,
         dsn=dsn,
@@ -57,15 +72,6 @@ def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, 
         table=lake.table(pipeline.table),
         quarantine=lake.table(pipeline.quarantine_table),
     )
-    with transaction(dsn) as cursor:
-        if not fills:
-            _refuse_lost(cursor, sinks)
-        sinks.warehouse.open(cursor)
-    # The one before may hold the table for its index, and this one writes to S3.
-    with transaction(dsn) as cursor:
-        sinks.table.create(cursor, columns, pipeline.sink.partition_by)
-        sinks.quarantine.create(cursor, quarantine_columns(columns), None)
-    return sinks
 
 
 def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
@@ -133,7 +139,7 @@ def sink_problems(sink: Sink, columns: pa.Schema) -> list[str]:
     by = sink.partition_by
     if by is not None and by.column in columns.names and not _partitions(by, columns.field(by.column).type):
         problems.append(
-            f"{by.kind} of {by.column}, which is {columns.field(by.column).type}, makes no partitions"
+            f"{by.kind} of {by.column}, which is {in_words(columns.field(by.column).type)}, makes no partitions"
         )
     key = mode_of(sink).key
     return problems + table_limits(columns, key.columns if key else ())

@@ -438,4 +438,17 @@ def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]
         raise SetupError(
             f"The transform of {pipeline.name} returns {type(made).__name__}, not a DataFrame", remedy=remedy
         )
+    if doubled := _doubled(made.columns):
+        raise SetupError(
+            f"The transform of {pipeline.name} puts out columns that neither sink can tell apart: {doubled}",
+            remedy=f"rename or drop all but one of each (`select` names what is put out), or {remedy}",
+        )
     return made
+
+
+def _doubled(columns: Sequence[str]) -> str:
+    """Name the columns whose names are the same, upper and lower case aside; nothing where all are different."""
+    alike: dict[str, list[str]] = {}
+    for name in columns:
+        alike.setdefault(name.lower(), []).append(name)
+    return "; ".join(" and ".join(map(repr, names)) for names in alike.values() if len(names) > 1)

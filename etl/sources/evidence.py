@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.paths import REQUESTS, landing_path, s3_client, to_path, to_uri
+from etl.common.wording import pluralize
 from etl.ledger.inputs import Input
 from etl.sources.listing import refuse_no_file
 
@@ -155,7 +156,7 @@ def changed(before: Iterable[Input], after: Iterable[Input]) -> list[str]:
 def other_content(was: Input, now: Input) -> str | None:
     """Say what shows for sure that a file has other content, whenever it was written: its size, or its etag on S3."""
     if now.size != was.size:
-        return f"has {now.size} bytes and had {was.size}"
+        return f"has {pluralize(now.size, 'byte')} and had {was.size}"
     if was.etag is not None and now.etag is not None and now.etag != was.etag:
         return f"has other content (etag {now.etag}, was {was.etag})"
     return None

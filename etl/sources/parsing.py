@@ -62,9 +62,8 @@ class Reading:
     holds_unknown: bool = False  # records with what the schema does not name are malformed
     bounds: Bounds = DEFAULT  # of JSON and CSV what is beyond them is malformed
     wanted: Callable[[Column], Column] | None = None  # tells by its URI whether a file is read at all
-    read_as: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by URI: DDL that a file is read by, and cast to the schema
+    # by URI: DDL that a file is read by, and cast to the schema
+    read_as: Mapping[str, str] = field(default_factory=dict)
 
 
 def ddl_fields(schema: str, where: str) -> StructType:
@@ -139,6 +138,23 @@ def read_files(
             for ddl, paths in (alike or {None: []}).items()
         ]
     return union(frames)
+
+
+def read_here(
+    files: Files | Lookup, schema: StructType, sizes: Mapping[str, int], *, reading: Reading
+) -> pa.Table:
+    """Read small files of JSON or CSV in this process, as `read_files` reads them, but without a job of Spark.
+
+    `sizes` are their bytes, by URI. Raises FileUnfit for one that can't be read so, FileUnread for one that can't be now.
+    """
+    rows, _ = _file_reader(files, schema, reading)
+    full = {uri: size for uri, size in sizes.items() if size}
+    whole = [pa.array(full, pa.string()), pa.array([0] * len(full)), pa.array(full.values(), pa.int64())]
+    where = [pa.field(ORIGIN, pa.int64()), pa.field(SOURCE_PATH, pa.string())]
+    return pa.Table.from_batches(
+        rows(iter([pa.RecordBatch.from_arrays(whole, names=["uri", "start", "end"])])),
+        pa.schema([*arrow_schema(schema), *BESIDE, *where]),
+    )
 
 
 def faults(

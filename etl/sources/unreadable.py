@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from etl.common.errors import InputsChanged, ServiceAway, SetupError
 from etl.common.outages import raising_service_errors
 from etl.common.paths import filesystem, to_path
-from etl.common.wording import visible
+from etl.common.wording import pluralize, visible
 from etl.spark.java_errors import FILE, UNFIT, Cause, causes, classify, messages, paths_in, raised
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _blamed(error: Exception, failed: str | None, count: int) -> dict[str, str]:
         raise error
     *_, root = causes(error)
     raise ServiceAway(
-        f"{failed or f'One of {count} files'} can't be read now: {root}",
+        f"{failed or 'One of ' + pluralize(count, 'file')} can't be read now: {root}",
         remedy="check that its storage is reachable, then run again; if it is, land the file again in its place",
     ) from error
 

@@ -7,7 +7,7 @@ decided by who asks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any
 
@@ -34,6 +34,7 @@ class Cause(Enum):
         auto()
     )  # Hadoop takes it for no name of a file, or of one in a folder that it lists for a glob
     STACK_OVERFLOW = auto()
+    WORKER_ENDED = auto()  # a Python worker is gone, and has not said why
 
 
 FILE = "\nfile: "  # in an error of such a reader, before the URI of the file
@@ -147,6 +148,7 @@ SIGNS: Mapping[Cause, tuple[str, ...]] = {
     ),
     Cause.NAME_REFUSED: (r"^java\.net\.URISyntaxException",),
     Cause.STACK_OVERFLOW: (r"java\.lang\.StackOverflowError",),
+    Cause.WORKER_ENDED: (r"Python worker exited unexpectedly",),
 }
 _SCHEMAS = "StructType"  # is in the line of a message that names both schemas of a state
 
@@ -194,6 +196,11 @@ def messages(error: Any) -> Iterator[str]:
 def is_of_java(error: BaseException) -> bool:
     """Tell whether an error holds a Java exception."""
     return next(_exceptions(error), None) is not None
+
+
+def memory_line(log: Iterable[str]) -> str | None:
+    """Return the line of a JVM's log that says that it had no memory left; None where none does."""
+    return next((line for line in log if "java.lang.OutOfMemoryError" in line), None)
 
 
 def paths_in(error: Any) -> Iterator[str]:

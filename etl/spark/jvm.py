@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etl.common.errors import SparkEnded
 from etl.services.process import HOST
 from etl.spark import jvm_log
-from etl.spark.launch_faults import telling_of_launch
+from etl.spark.java_errors import Cause, classify, memory_line
+from etl.spark.launch_faults import refuse_values, telling_of_launch
 from etl.spark.signals import end_with_this
 
 if TYPE_CHECKING:
@@ -34,10 +38,10 @@ def launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, s
     Where that fails, the error names what of the environment, or of the `given` settings, is wrong.
     """
     with telling_of_launch(configuration, given):
-        return _launched(configuration, logs)
+        return _launched(configuration, logs, given)
 
 
-def _launched(configuration: Mapping[str, str], logs: Path) -> SparkSession:
+def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, str]) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -47,11 +51,76 @@ def _launched(configuration: Mapping[str, str], logs: Path) -> SparkSession:
     with jvm_log.opened(logs) as out:
         gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
     end_with_this(gateway.proc)
+    refuse_values(gateway, {name: value for name, value in given.items() if configuration[name] == value})
     handler = signal.getsignal(signal.SIGINT)
     SparkContext(conf=conf, gateway=gateway)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
     return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def telling_of_end(spark: SparkSession) -> Iterator[None]:
+    """Raise SparkEnded where the block fails because Spark's JVM, or a Python worker of its, has ended."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (OSError, EOFError, Py4JError, PySparkException) as error:
+        if not _is_alive(spark):
+            raise _jvm_ended(spark) from error
+        if said := classify(error).get(Cause.WORKER_ENDED):
+            raise SparkEnded(
+                f"A Python worker of Spark ended in the middle of its task: {said}",
+                remedy="`dmesg` tells whether the kernel ended it for want of memory; a library that the transform calls"
+                f" may have as well. {_LESS}; then run again",
+            ) from error
+        raise
+
+
+_LESS = "Let a batch read less (`max_files`), or give the machine more memory"
+
+
+def _is_alive(spark: SparkSession) -> bool:
+    from py4j.protocol import Py4JError
+
+    try:
+        java_class(spark, "java.lang.System").nanoTime()
+    except (OSError, Py4JError):
+        return False
+    return True
+
+
+def _jvm_ended(spark: SparkSession) -> SparkEnded:
+    """Return the error that tells how Spark's JVM has ended, as far as this process knows."""
+    process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+    written = f"its log is {jvm_log.current()}"
+    if process is None:  # another process has launched it
+        return SparkEnded("Spark's JVM is gone", remedy="see the log of what launched it; then run again")
+    try:
+        code = process.wait(timeout=_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return SparkEnded(
+            f"Spark's JVM, process {process.pid}, answers no more", remedy=f"{written}; then run again"
+        )
+    if memory := memory_line(jvm_log.last_lines()):
+        return SparkEnded(
+            f"Spark's JVM is gone: {memory.strip()}",
+            remedy=f"{written}; give it more memory (spark.driver.memory in SLUICE_SPARK_CONF), or let a batch read less"
+            " (`max_files`); then run again",
+        )
+    if code == -signal.SIGKILL:
+        return SparkEnded(
+            "Spark's JVM is gone: it was killed",
+            remedy=f"{written}; then, where `dmesg` tells that the kernel ended it for want of memory, let a batch read less"
+            " (`max_files`) or give the machine more; run again",
+        )
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    return SparkEnded(f"Spark's JVM is gone: it ended {how}", remedy=f"{written}; then run again")
+
+
+_END_SECONDS = 10  # that a JVM which answers no more has for its end
 
 
 def java_class(spark: SparkSession, name: str) -> Any:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from etl.common.errors import ServiceAway, SetupError, SluiceError
 from etl.common.outcome import without_secrets
@@ -19,6 +20,18 @@ from etl.spark.java_errors import causes
 _READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _READ = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", *_READ_BY_JAVA)
 _TELLS = re.compile(r"(?i)error|exception|unrecognized|invalid|unsupported|could not|cannot|can't|no such")
+# Objects of Spark whose initialization registers its settings, each with the check of its values.
+_ENTRIES = (
+    "org.apache.spark.internal.config.package$",
+    "org.apache.spark.sql.internal.SQLConf$",
+    "org.apache.spark.sql.internal.StaticSQLConf$",
+)
+# Spark's own forms, as org.apache.spark.SparkMasterRegex has them; of another scheme, a cluster manager of somebody's own
+# may be named.
+_MASTER = re.compile(
+    r"local(?:\[(?:[0-9]+|\*)(?:\s*,\s*[0-9]+)?\])?"
+    r"|local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]|yarn|[\w.+-]+://.+"
+)
 _CORE = "jars/spark-core_*.jar"
 _UNREACHED = re.compile(
     r"unresponsive|stopped SparkContext|was shut down|Connection|UnknownHost|initialization"
@@ -50,6 +63,19 @@ def environment_faults() -> Iterator[SetupError]:
         )
 
 
+def require_master(master: str) -> None:
+    """Raise SetupError for what by its form is no master of Spark; nobody is asked."""
+    if not _MASTER.fullmatch(master):
+        raise _no_master(master, "it names none of these")
+
+
+def _no_master(master: str, said: str) -> SetupError:
+    return SetupError(
+        f"SLUICE_SPARK_MASTER={_shown(master)} is no master of Spark: {said}",
+        remedy="local[*] runs on this machine; others are spark://host:7077, yarn and k8s://https://host:6443",
+    )
+
+
 def environment_in_use() -> dict[str, str]:
     """Return the variables that Spark's launch goes by and that are set, without secrets."""
     return {name: _shown(os.environ[name]) for name in _READ if name in os.environ}
@@ -74,6 +100,44 @@ def telling_of_launch(conf: Mapping[str, str], given: Mapping[str, str]) -> Iter
         raise _fault(error, conf, given) from error
 
 
+def refuse_values(gateway: Any, given: Mapping[str, str]) -> None:
+    """Raise SetupError for the `given` settings whose values Spark does not take, all at once.
+
+    Spark itself reads many of them no sooner than a job needs them. Those that it has no entry of are left alone, and so
+    are values that refer to others.
+    """
+    if not given:
+        return
+    jvm = gateway.jvm
+    for name in _ENTRIES:
+        getattr(jvm, "java.lang.Class").forName(name)
+    refused = [
+        f"{name}={_shown(value)} ({why})"
+        for name, value in sorted(given.items())
+        if "${" not in value and (why := _refusal(jvm, name, value))
+    ]
+    if refused:
+        raise SetupError(
+            f"Spark does not take {', '.join(refused)}, of SLUICE_SPARK_CONF or --conf",
+            remedy="correct it, or leave it out",
+        )
+
+
+def _refusal(jvm: Any, name: str, value: str) -> str | None:
+    """Return what Spark says against a setting's value; None where it takes it, or knows no such setting."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        entry = getattr(jvm, "org.apache.spark.internal.config.ConfigEntry").findEntry(name)
+        if entry is not None:
+            entry.valueConverter().apply(value)
+    except (PySparkException, Py4JError) as error:
+        *_, said = causes(error)
+        return visible(without_secrets(re.sub(r"^[\w.$]+: ", "", said)))
+    return None
+
+
 def _fault(error: Exception, conf: Mapping[str, str], given: Mapping[str, str]) -> SluiceError:
     master = conf["spark.master"]
     *_, said = causes(error)
@@ -81,10 +145,7 @@ def _fault(error: Exception, conf: Mapping[str, str], given: Mapping[str, str]) 
         said = next(filter(_TELLS.search, jvm_log.last_lines()), said)  # of the JVM that never came up
     said = visible(without_secrets(said.strip()))
     if re.search(r"[Mm]aster (?:URL|must)", said):
-        return SetupError(
-            f"SLUICE_SPARK_MASTER={_shown(master)} is no master of Spark: {said}",
-            remedy="local[*] runs on this machine; others are spark://host:7077, yarn and k8s://https://host:6443",
-        )
+        return _no_master(master, said)
     if not master.startswith("local") and _UNREACHED.search(said):
         return ServiceAway(
             f"The master {_shown(master)} did not take Spark's driver: {said}",

@@ -39,12 +39,17 @@ def end_with_this(jvm: subprocess.Popen[bytes]) -> None:
 
     def wait() -> None:
         _stopped.wait()
-        jvm.terminate()
-        try:
-            jvm.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            jvm.kill()
+        end(jvm)
         time.sleep(GRACE_SECONDS)
         os._exit(_by.exit_code)
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def end(jvm: subprocess.Popen[bytes]) -> None:
+    """End the JVM, whatever its threads are at: some of Java's, such as a regular expression, heed no interrupt."""
+    jvm.terminate()
+    try:
+        jvm.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        jvm.kill()

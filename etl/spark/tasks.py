@@ -44,11 +44,12 @@ def read_batches(
 def collect(job: DataFrame) -> list[Any]:
     """Run a job that `in_tasks` made; return what its tasks answered.
 
-    An error of it is raised, and not logged as well: Spark's log of it is pages long.
+    An error of it is raised, SparkEnded where Spark has ended, and not logged as well: Spark's log of it is pages long.
     """
+    from etl.spark.jvm import telling_of_end
     from etl.spark.session import unlogged_analysis
 
-    with unlogged_analysis():
+    with telling_of_end(job.sparkSession), unlogged_analysis():
         return [load(bytes(row.report)) for row in job.collect()]
 
 

@@ -26,6 +26,18 @@ SELECT delivery_id, lease_token::text AS run_id, outcome IS NOT DISTINCT FROM 'd
 FROM sluice.attempt
 WHERE delivery_id = ANY(%(deliveries)s) AND (NOT adopted OR outcome = 'delivered')
 
+-- name: ended_spark
+-- The batch that a run attempted last and did not deliver, and how many runs ended at it because Spark had: this one, and
+-- those that say so.
+SELECT last.batch_id, count(DISTINCT r.run_id)
+FROM (SELECT stream_id, batch_id, outcome FROM sluice.attempt
+      WHERE lease_token = %(run)s ORDER BY delivery_id DESC LIMIT 1) last
+JOIN sluice.attempt a USING (stream_id, batch_id)
+JOIN sluice.run r ON r.run_id = a.lease_token
+WHERE last.outcome IS DISTINCT FROM 'delivered'
+  AND (r.run_id = %(run)s OR r.outcome IN ('SparkEnded', 'BatchEndsSpark'))
+GROUP BY last.batch_id
+
 -- name: skip_numbers
 -- Makes sure that numbers up to this one are never given out again.
 SELECT setval('sluice.delivery_number', %(number)s) FROM sluice.delivery_number

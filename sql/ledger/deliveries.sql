@@ -1,7 +1,7 @@
 -- name: deliveries_in_force
 -- The live deliveries of a pipeline in the order of their commits.
-SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.delivered, d.quarantined, d.checksum,
-       d.quarantine_checksum
+SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.released_from, d.delivered, d.quarantined,
+       d.checksum, d.quarantine_checksum
 FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.live ORDER BY d.commit_seq
 
 -- name: delivered_files
@@ -33,6 +33,11 @@ ORDER BY path
 SELECT i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source
 FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY i.path
 
+-- name: inputs_by_delivery
+-- The inputs of all live deliveries of a pipeline, each with the delivery that has it.
+SELECT i.delivery_id, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source
+FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY i.source, i.path
+
 -- name: live_deliveries
 -- The live deliveries of a pipeline.
 SELECT delivery_id FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live
@@ -45,7 +50,12 @@ SELECT DISTINCT delivery_id FROM sluice.quarantine WHERE pipeline = %(pipeline)s
 -- The live deliveries of batches, in the order of their commits, with what each began with.
 SELECT d.delivery_id, d.watermark_ms, coalesce(d.time_ms, (extract(epoch FROM d.committed_at) * 1000)::bigint)
 FROM sluice.delivery d
-WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind <> 'release' ORDER BY d.commit_seq
+WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind IN ('stream', 'replay') ORDER BY d.commit_seq
+
+-- name: last_before_watermark
+-- The last batch in force that began with an earlier watermark than this one.
+SELECT delivery_id FROM sluice.delivery
+WHERE pipeline = %(pipeline)s AND live AND watermark_ms < %(watermark)s ORDER BY commit_seq DESC LIMIT 1
 
 -- name: newest
 -- The pipeline's newest delivery, and where it left the metadata of its table and of its quarantine.

@@ -23,6 +23,12 @@ FROM sluice.pipeline p JOIN sluice.run r ON r.run_id = p.lease_token WHERE p.nam
 INSERT INTO sluice.run (run_id, pipeline, holder, process)
 VALUES (%(run)s, %(pipeline)s, %(holder)s, %(process)s)
 
+-- name: record_refused
+-- Records a run that ended before it could have the lease.
+INSERT INTO sluice.run (run_id, pipeline, holder, process, ended_at, outcome, message, remedy)
+SELECT %(run)s, p.name, %(holder)s, %(process)s, now(), %(outcome)s, %(message)s, %(remedy)s
+FROM sluice.pipeline p WHERE p.name = %(pipeline)s
+
 -- name: take_lease
 -- Gives the lease to a run; the caller holds the row's lock.
 UPDATE sluice.pipeline SET lease_token = %(run)s WHERE name = %(pipeline)s
@@ -53,8 +59,9 @@ SELECT r.stop_asked_by FROM sluice.run r WHERE r.run_id = %(run)s AND r.stop_ask
 UPDATE sluice.pipeline SET lease_token = NULL WHERE name = %(pipeline)s AND lease_token = %(run)s
 
 -- name: end_run
--- Records how a run ended.
-UPDATE sluice.run SET ended_at = now(), outcome = %(outcome)s, message = %(message)s, remedy = %(remedy)s
+-- Records how a run ended, and of what kind it is.
+UPDATE sluice.run SET ended_at = now(), outcome = %(outcome)s, message = %(message)s, remedy = %(remedy)s,
+    kind = coalesce(%(kind)s, kind)
 WHERE run_id = %(run)s AND ended_at IS NULL
 
 -- name: run_on_stream

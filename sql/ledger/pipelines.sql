@@ -12,6 +12,11 @@ SET table_schema = excluded.table_schema, table_name = excluded.table_name, anew
 WHERE (pipeline.table_schema, pipeline.table_name) = (excluded.table_schema, excluded.table_name)
    OR NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
 
+-- name: take_up
+-- Takes a retired pipeline up again; the caller holds the row's lock.
+UPDATE sluice.pipeline SET retired_at = NULL, retired_by = NULL, retired_why = NULL
+WHERE name = %(pipeline)s AND retired_at IS NOT NULL
+
 -- name: delivers_by_replace
 -- Keeps that a batch took the place of all before it; the caller holds the row's lock.
 UPDATE sluice.pipeline SET replaces = true WHERE name = %(pipeline)s AND replaces IS DISTINCT FROM true

@@ -6,8 +6,10 @@ The real stage, commit, ledger and both sinks, from Arrow batches. A new mode is
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -15,11 +17,14 @@ from typing import get_args
 import pyarrow as pa
 import pytest
 
+from etl.common import steps
 from etl.common.database import transaction
 from etl.common.errors import NeedsPerson, SetupError, StagingLost, TableRefused
 from etl.common.steps import Step
 from etl.delivery import correction
+from etl.delivery import deliver as delivery
 from etl.delivery.batch import Receipt
+from etl.delivery.commit import FREE_DRAFTS
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver_correction
 from etl.operations.audit.audit import audit
@@ -34,7 +39,9 @@ from etl.sinks.open import sink_problems
 from tests.support import oracle
 from tests.support.arrow_driver import reader
 from tests.support.delivering import Delivering
+from tests.support.events_run import waits_for_a_lock
 from tests.support.killed.driver import ArrowLog
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -253,6 +260,37 @@ def test_a_replay_of_the_newest_takes_its_place(events: Delivering, case: Case) 
     case.mode.refuse_replay("events", [newest], newest=newest)
     replay(events, case, newest, AGAIN)
     assert_holds(events, case, [*map(case.delivered, BATCHES[:-1]), AGAIN])
+
+
+@pytest.mark.parametrize("case", [CASES[Append], CASES[Upsert]], ids=["Append", "Upsert"])
+def test_a_replay_beside_a_stream_that_commits_at_each_of_its_drafts_is_committed(
+    events: Delivering, case: Case
+) -> None:
+    *_, newest = deliver_all(events)
+    replaying, beside_it = threading.current_thread(), list[Future[Receipt]]()
+    streamed = [[(2, 20 + number, f"streamed {number}")] for number in range(FREE_DRAFTS + 1)]
+
+    def commit_another(step: Step) -> None:
+        if step is not Step.POINTER_DRAFTED or threading.current_thread() is not replaying:
+            return
+        batch = events.batch(table_of(streamed[len(beside_it)]))
+        events.batch_id += 1
+        beside_it.append(pool.submit(delivery.deliver, events.session, batch))
+        until(
+            lambda: beside_it[-1].done() or waits_for_a_lock(events.dsn),
+            "its commit, or its wait",
+            patience=60,
+        )
+
+    events.session = replace(events.session, on_step=commit_another)
+    with ThreadPoolExecutor(1) as pool:
+        steps.listen(commit_another)
+        replay(events, case, newest, AGAIN)
+        for one in beside_it:
+            one.result()
+    steps.listen(None)
+    assert len(beside_it) == len(streamed)
+    assert_holds(events, case, [*map(case.delivered, BATCHES[:-1]), *streamed[:-1], AGAIN, streamed[-1]])
 
 
 def test_a_replay_of_an_older_one_takes_its_place_or_is_refused(events: Delivering, case: Case) -> None:

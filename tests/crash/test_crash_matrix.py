@@ -242,10 +242,7 @@ def run_to_the_end(launcher: Launcher, case: Case) -> None:
 
 def difference(case: Case) -> str:
     eyes = oracle.Reader(dsn=case.dsn, endpoint=case.endpoint, region=case.region, pipeline=PIPELINE)
-    wanted = oracle.expected(case.made)
-    if case.sink == "upsert":
-        wanted = replace(wanted, current=oracle.newest(case.made))
-    return eyes.difference(wanted)
+    return eyes.difference(wanted_of(case, case.batches))
 
 
 def assert_clean(case: Case) -> None:
@@ -358,6 +355,39 @@ def test_a_replay_killed_in_its_swap_leaves_each_key_its_newest_row(
     run_to_the_end(launcher, replay)
     assert eyes.difference(after) == ""
     assert_clean(stream)
+
+
+WITHDRAWN = [("append", "pointer-swapped"), ("upsert", "committed")]
+MORE_WITHDRAWN = [(sink, step) for sink in SINKS for step in ON_THE_DRIVER if (sink, step) not in WITHDRAWN]
+
+
+@pytest.mark.parametrize(("delivered", "step"), [*WITHDRAWN, *long(MORE_WITHDRAWN)], indirect=["delivered"])
+def test_a_withdrawal_that_is_killed_has_changed_nothing_or_the_next_run_brings_all_again(
+    launcher: Launcher, stream: Case, step: str
+) -> None:
+    before, after = wanted_of(stream, BATCHES), wanted_of(stream, 1)
+    eyes = oracle.Reader(dsn=stream.dsn, endpoint=stream.endpoint, region=stream.region, pipeline=PIPELINE)
+    withdrawal = replace(stream, act="withdrawal")
+    killed_at(launcher, withdrawal, step, FIRST)
+    if step not in ("committed", "batch-done"):
+        assert eyes.difference(before) == ""
+        run_to_the_end(launcher, stream)
+        assert eyes.difference(before) == "", "the stream goes on as if nothing had been"
+    run_to_the_end(launcher, withdrawal)
+    assert eyes.difference(after) == ""
+    assert oracle.ask(stream.dsn, "SELECT delivery_id FROM sluice.attempt WHERE closed_at IS NULL") == []
+    for batch in range(1, BATCHES):
+        Path(stream.folder, f"{batch}.done").unlink()
+    run_to_the_end(launcher, replace(stream, stream_id=stream.again, first_batch=1))
+    assert eyes.difference(before) == ""
+    assert_clean(stream)
+
+
+def wanted_of(case: Case, batches: int) -> oracle.Expected:
+    """Return what is wanted of both sinks once the first batches are in them."""
+    made = case.made[:batches]
+    wanted = oracle.expected(made)
+    return replace(wanted, current=oracle.newest(made)) if case.sink == "upsert" else wanted
 
 
 @pytest.mark.parametrize("step", IN_A_TASK)

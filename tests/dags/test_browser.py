@@ -77,6 +77,12 @@ def quality(page: Page) -> FrameLocator:
     return page.frame_locator('iframe[title="Data quality"]')
 
 
+def room(page: Page) -> tuple[int, int]:
+    """Return how wide Airflow's frame for the page is, and how wide what is in it."""
+    wide, content = quality(page).locator("html").evaluate("root => [root.clientWidth, root.scrollWidth]")
+    return int(wide), int(content)
+
+
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> str:
     """Return the id of a run that has delivered, and held a row and a malformed record."""
@@ -97,6 +103,8 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(
     expect(shown.get_by_role("strong").first).to_have_text("◐ Good, with rows held")
     expect(shown.get_by_role("link", name=NEGATIVE).first).to_be_visible()
     expect(shown.locator('.map a[href^="batch/"][title*="of "]').first).to_be_visible()
+    beside, content = room(page)
+    assert content <= beside < 1000, "Airflow's panel is open"
     page.screenshot(path=tmp_path / "pipeline.png")
 
     page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}")
@@ -121,6 +129,9 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(
 
     page.goto("/plugin/data-quality-nav")
     expect(quality(page).get_by_role("heading", name="Data quality of all pipelines")).to_be_visible()
+    page.screenshot(path=tmp_path / "all.png")
+    whole, content = room(page)
+    assert content <= whole
     quality(page).get_by_role("link", name=NAME, exact=True).click()
     expect(quality(page).get_by_role("heading", name=f"Data quality of {NAME}")).to_be_visible()
     assert refused == []
@@ -180,10 +191,12 @@ def test_a_person_releases_a_held_row_and_it_is_delivered_once(
         assert sent.status == status
     assert list(stack.api.runs(BESIDE)) == [asked]
     assert stack.ended(asked, BESIDE) == "success"
+    # the page follows the run to its end, within Airflow's frame
+    expect(shown.get_by_text("1 row in = 1 delivered + 0 held")).to_be_visible()
 
     page.goto(f"/dags/{BESIDE}/runs/{quote(asked, safe='')}")
     page.get_by_role("link", name="Data quality").first.click()
-    expect(quality(page).get_by_text("1 rows in = 1 delivered + 0 held")).to_be_visible()
+    expect(quality(page).get_by_text("1 row in = 1 delivered + 0 held")).to_be_visible()
     page.screenshot(path=tmp_path / "released.png")
     assert refused == []
     query = "SELECT status, decided_by, why FROM sluice.quarantine WHERE quarantine_id = %s"

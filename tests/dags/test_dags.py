@@ -18,7 +18,7 @@ import pytest
 from airflow.sdk import DAG
 from jinja2 import Environment, StrictUndefined
 
-from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED
+from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, restarts
 from etl.airflow.operator import SluiceRunOperator, failure
 from etl.airflow.process import Finished
 from etl.airflow.retries import (
@@ -29,6 +29,7 @@ from etl.airflow.retries import (
     NoTriesLeft,
     Retries,
     RunFailed,
+    TryLater,
     kept_up,
     note_wait,
 )
@@ -432,6 +433,14 @@ def test_a_broken_declaration_is_an_import_error_and_the_others_keep_their_dags(
     assert "flights" in found["dags"]
     assert list(found["errors"]) == ["declarations.py"]
     assert "'No Name' must match" in found["errors"]["declarations.py"]
+    for mistake in (
+        good.replace("PIPELINE = Pipeline(", "PIPELINE = Pipeline(("),
+        good.replace("suite=", "suit="),
+    ):
+        (pipelines / "flights.py").write_text(mistake)
+        found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
+        assert set(found["dags"]) == SHIPPED_DAGS, "the DAG downstream stays"
+        assert "flights.py: line" in found["errors"]["declarations.py"]
 
 
 def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_their_dags(
@@ -452,6 +461,25 @@ def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_t
         assert list(found["errors"]) == ["declarations.py"]
         assert words in found["errors"]["declarations.py"]
         assert "mistyped.py" in found["errors"]["declarations.py"]
+
+
+@pytest.mark.parametrize(
+    ("change", "made"),
+    [
+        (("", ""), {"flights", "flights_replays", "flights_delays"}),
+        (("dep_delay", "late"), {"flights", "flights_replays"}),  # a user's own, which it can't read
+        (('name="flights"', 'name="departures"'), {"departures", "departures_replays"}),
+    ],
+)
+def test_the_example_downstream_is_there_only_where_its_pipeline_is_declared(
+    tmp_path: Path, change: tuple[str, str], made: set[str]
+) -> None:
+    pipelines = tmp_path / "pipelines"
+    pipelines.mkdir()
+    declared = (ROOT / "etl/pipelines/flights.py").read_text().replace(*change)
+    (pipelines / "mine.py").write_text(declared)
+    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
+    assert (set(found["dags"]), found["errors"]) == ({*made, "sluice_maintenance"}, {})
 
 
 def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declaration(bag: Any) -> None:
@@ -495,6 +523,31 @@ def test_held_rows_are_alerted_of_beyond_a_declared_share(
         task._alert(summary, {})  # type: ignore[typeddict-item]
     text = "hours holds 60.00% of a run's records in quarantine, more than 50.00%"
     assert inbox.found == [{"kind": "quarantine", "pipeline": "hours", "text": text}] * alerts
+
+
+def test_a_run_that_stays_up_tells_of_its_restarts_and_not_of_each_in_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dag = DAG("fleet")
+    with webhook() as inbox:
+        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
+        [tell] = restarts("fleet")
+        for ended in (TryLater("S3 is away"), failed(75, STEADY), failed(70)):
+            tell({"dag": dag, "exception": ended})  # type: ignore[typeddict-item]
+    assert [one["text"].partition(":")[0] for one in inbox.found] == [
+        "fleet died and will be started again"
+    ] * 2
+
+
+@pytest.mark.parametrize(("refused", "alerts"), [((503, 429), 1), ((403,), 0)], ids=["for now", "for good"])
+def test_an_alert_that_its_webhook_refuses_for_now_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...], alerts: int
+) -> None:
+    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=0.5)
+    with webhook(*refused) as inbox:
+        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
+        task._alert(Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=10), {})  # type: ignore[typeddict-item]
+    assert [one["kind"] for one in inbox.found] == ["quarantine"] * alerts
 
 
 @pytest.mark.parametrize("limit", [None, 0.5])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 import pytest
 
@@ -34,8 +35,8 @@ def assert_delivered(stack: Stack, run: str) -> int:
     assert (summary["batches"], summary["delivered"], summary["quarantined"]) == (1, 8, 2)
     said = "\n".join(stack.api.log(NAME, run, "run"))
     assert re.search("orders batch [0-9]+: 8 rows delivered, 2 quarantined", said)
-    events = stack.call("GET", "/assets/events")["asset_events"]
-    told = {one["uri"]: one["extra"] for one in events if one["source_run_id"] == run}
+    events = stack.call("GET", f"/assets/events?source_run_id={quote(run)}")["asset_events"]
+    told = {one["uri"]: one["extra"] for one in events}
     assert set(told) == {"x-sluice://orders/postgresql", "x-sluice://orders/lake"}
     assert all(extra["deliveries"] == summary["deliveries"] for extra in told.values())
     assert all(

@@ -24,8 +24,9 @@ from etl.common.outages import raising_service_errors
 from etl.common.steps import Step
 from etl.delivery import stage
 from etl.operations.audit import audit as audit_module
-from etl.operations.audit.audit import AuditReport, audit
+from etl.operations.audit.audit import audit
 from etl.operations.audit.recount import BEYOND, Identity, Recount, Tally, table_rows
+from etl.operations.audit.report import AuditReport
 from etl.pipeline import Append, Replace, Upsert, month
 from etl.services import Services
 from etl.sinks.lake.table import Lake
@@ -208,6 +209,8 @@ def test_metadata_that_is_lost_needs_a_person(delivered: Delivering, part: str) 
     put(pointer if part == "metadata" else snapshot.manifest_list, None)
     with pytest.raises(NeedsPerson, match="is gone"):
         seen(delivered)
+    with pytest.raises(NeedsPerson, match="is gone"):
+        delivered.deliver(rows(5, start=700))
 
 
 def test_what_changed_in_the_ledger_is_found(delivered: Delivering) -> None:
@@ -315,7 +318,14 @@ def test_what_a_failed_attempt_left_is_told_and_no_difference(delivered: Deliver
     assert {orphan.state for orphan in report.orphans} == {"failed"}
     kinds = {re.sub(r".*/events(_quarantine)?/(\w+)/.*", r"\1 \2", orphan.uri) for orphan in report.orphans}
     assert kinds == {" data", "_quarantine data", " metadata", "_quarantine metadata", " deliveries"}
-    assert any("nothing refers to" in line for line in report.lines())
+    failed, size = delivered.batch_id + 1, sum(orphan.bytes for orphan in report.orphans)
+    [summed, by_attempt] = [
+        line for line in report.lines() if " of " in line and line.endswith(("bytes", "):"))
+    ]
+    count = f"{len(report.orphans)} objects of {size:,} bytes"
+    assert summed == f"  {count} that nothing refers to (see `sluice sweep`; --json lists them):"
+    assert by_attempt == f"    delivery {failed}, failed: {count}"
+    assert [orphan["uri"] for orphan in report.json()["orphans"]] == [orphan.uri for orphan in report.orphans]
 
 
 def test_a_landed_file_that_changed_is_told(delivered: Delivering) -> None:
@@ -324,6 +334,40 @@ def test_a_landed_file_that_changed_is_told(delivered: Delivering) -> None:
     report = seen(delivered)
     assert report.clean
     assert [change.split()[0] for change in report.changed_inputs] == ["1.jsonl", "2.jsonl"]
+    lines = report.lines()
+    assert (
+        lines[0]
+        == "events: clean, but 2 delivered files have changed since: both sinks hold what was delivered"
+    )
+    assert "    delivery 2: 1.jsonl has 14 bytes and had 8" in lines
+    assert "    delivery 3: 2.jsonl is gone" in lines
+    assert report.next[0].startswith(
+        "`sluice replay events --deliveries 2 --accept-changed` delivers these files"
+    )
+    assert len(report.next) == 1  # the rows of what is gone stay
+    assert report.json()["changed_deliveries"] == {
+        2: ["1.jsonl has 14 bytes and had 8"],
+        3: ["2.jsonl is gone"],
+    }
+    (delivered.landing / "1.jsonl").write_text("batch 1\n")
+    assert seen(delivered).lines()[0].startswith("events: clean, but 2 delivered files have changed")
+
+
+def test_a_difference_and_a_changed_file_lead_to_a_replay_each(delivered: Delivering) -> None:
+    delivered.execute("DELETE FROM {t} WHERE id = 350")
+    (delivered.landing / "0.jsonl").write_text("other content\n")
+    report = seen(delivered)
+    assert report.lines()[0] == "events: NOT clean"
+    assert "  1 difference:" in report.lines()
+    assert "  1 delivered file that has changed since:" in report.lines()
+    assert [one.split("` ")[0] for one in report.next] == [
+        "`sluice replay events --deliveries 2 --accept-changed",
+        "`sluice replay events --deliveries 1 --accept-changed",
+    ]
+    (delivered.landing / "1.jsonl").unlink()
+    again, replay = seen(delivered).next
+    assert again.startswith("land the files that are gone of delivery 2 again, as they were: ")
+    assert replay.startswith("`sluice replay events --deliveries 1 --accept-changed` delivers these files as")
 
 
 def test_landed_files_that_no_delivery_has_are_told_and_no_difference(delivered: Delivering) -> None:
@@ -429,14 +473,14 @@ def test_what_changed_in_an_upserted_table_is_found(upserted: Delivering) -> Non
     whats = found(seen(upserted), "latest")
     first, second, third = deliveries(upserted)
     assert "not the latest" in whats[first]
-    assert "no row of 1 keys" in whats[second]
-    assert "keys are not in the lake" in whats[third]
+    assert "no row of 1 key" in whats[second]
+    assert "1 row whose key is not in the lake" in whats[third]
 
 
 def test_a_key_that_is_twice_in_an_upserted_table_is_found(upserted: Delivering) -> None:
     upserted.execute("DROP INDEX warehouse.events_sluice_key")
     upserted.execute("INSERT INTO {t} SELECT * FROM {t} WHERE key = 1")
-    assert "1 rows too many" in found(seen(upserted), "latest")[deliveries(upserted)[0]]
+    assert "1 row too many" in found(seen(upserted), "latest")[deliveries(upserted)[0]]
 
 
 def test_a_replaced_table_is_its_last_delivery(

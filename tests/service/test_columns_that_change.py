@@ -85,14 +85,22 @@ def test_an_added_column_is_in_both_sinks_with_the_first_batch_that_has_it(event
         events.deliver(made(events.columns, 10, 10), changes=["gone"])
     assert columns_of(events) == (["a", "b"], ["a", "b"])
     assert in_postgres(events, "a", "b") == on_lake(events, "a", "b") == before
-    events.deliver(made(events.columns, 10, 10), bad=[1])
+    told = events.deliver(made(events.columns, 10, 10), bad=[1]).columns
+    assert told == ("column c added (text)",)
     assert columns_of(events) == (["a", "b", "c"], ["a", "b", "c"])
     wanted = [(1000 + n, None if n < 10 else str(3000 + n), 2000 + n) for n in range(20) if n not in (1, 11)]
     assert in_postgres(events, "a", "c", "b") == on_lake(events, "a", "c", "b") == sorted(wanted, key=repr)
     assert audit(events.place, events.pipeline).clean
-    events.deliver(made(events.columns, 10, 20))
+    assert events.deliver(made(events.columns, 10, 20)).columns == ()
     assert len(in_postgres(events, "c")) == len(on_lake(events, "c")) == 28
     assert audit(events.place, events.pipeline).clean
+
+
+def test_a_column_that_one_table_has_already_is_told_of_the_other_alone(events: Delivering) -> None:
+    events.execute("ALTER TABLE {t} ADD COLUMN c text")
+    next_run(events, pa.schema([*TWO, ("c", pa.string()), ("d", pa.int32())]))
+    told = events.deliver(made(events.columns, 10, 10)).columns
+    assert sorted(told) == ["column c added (string), in the lake alone", "column d added (integer)"]
 
 
 def quarantine_of(events: Delivering) -> Table:
@@ -116,7 +124,11 @@ def test_a_wider_column_keeps_every_value_in_both_sinks(
     events.deliver(made(narrow, 10, 0), bad=[1])
     next_run(events, wide)
     big = pa.table([[2**40], [0.1], [Decimal("123456789012.34")]], schema=wide)
-    events.deliver(big)
+    assert sorted(events.deliver(big).columns) == [
+        "column a widened (integer to bigint)",
+        "column b widened (real to double precision)",
+        "column c widened (numeric(6,2) to numeric(20,2))",
+    ]
     old = [(1000 + n, 2000.0 + n, Decimal(3000 + n)) for n in range(10) if n != 1]
     wanted = sorted([*old, (2**40, 0.1, Decimal("123456789012.34"))], key=repr)
     assert sorted(map(plain, in_postgres(events, "a", "b", "c")), key=repr) == sorted(

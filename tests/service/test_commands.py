@@ -392,13 +392,17 @@ def test_what_a_pipelines_file_or_a_library_prints_is_no_part_of_a_result(
     (events.place.settings.home / "pipelines" / "noisy.py").write_text(
         noise + DECLARATION.replace('name="events"', 'name="noisy"')
     )
-    reports = ("status --json", "audit events --json", "files events --json", "columns events --json")
-    for command in (*reports, "quarantine list events --json", "quarantine show events 1 --json"):
+    loading = ("status --json", "audit events --json", "files events --json", "columns events --json")
+    known = (
+        "quarantine list events --json",
+        "quarantine show events 1 --json",
+    )  # on record: no file is loaded
+    for command in (*loading, *known):
         done = shell.forked(*command.split())
         assert done.code == 0, done
         assert isinstance(json.loads(done.out), dict | list), command
         for said in ("a banner", "a library", "a child"):
-            assert said in done.said, command
+            assert (said in done.said) == (command in loading), command
     paths = shell.forked("files", "events")
     assert paths.out.splitlines() == committed_paths(events)
     rows = shell.forked("quarantine", "export", "events").out.splitlines()
@@ -416,6 +420,23 @@ def test_what_is_wrong_with_a_held_record_is_told_beside_its_reasons(
     )
     assert "rule: at: no" in listed  # it goes on in the next line
     assert json.loads(exported)["detail"] == "at: no timestamp"
+
+
+def test_what_is_held_of_a_pipeline_that_is_declared_no_more_can_be_seen_and_discarded_and_its_run_stopped(
+    shell: Shell,
+) -> None:
+    Path(shell.environment["SLUICE_PIPELINES"], "events.py").unlink()
+    assert [
+        json.loads(row)["quarantine_id"]
+        for row in shell.forked("quarantine", "export", "events").out.splitlines()
+    ] == [1, 2, 3, 4, 5, 6]
+    done = shell.forked("quarantine", "discard", "events", "--all", "--why", "moved")
+    assert (done.code, shell.forked("quarantine", "export", "events").out) == (0, "")
+    stopped = shell.forked("stop", "events")
+    assert (stopped.code, stopped.out) == (0, "events: nothing runs\n"), stopped.said
+    for command in (("quarantine", "list"), ("stop",)):
+        unknown = shell.forked(*command, "evnts")
+        assert (unknown.code, "evnts" in unknown.said) == (2, True)
 
 
 def test_a_name_for_readers_is_given_and_withdrawn(shell: Shell) -> None:

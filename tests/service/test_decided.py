@@ -45,6 +45,11 @@ def batch(broken: Mapping[str, Sequence[int]]) -> ArrowBatch:
     return ArrowBatch(batch_id=0, parts=[[pa.RecordBatch.from_pydict(rows)]], judged=judged)
 
 
+def stopped_by(*stops: str) -> ArrowBatch:
+    """Return a batch that a rule without rows to hold stops, whatever is in it."""
+    return replace(batch({}), judged=lambda counts: replace(judged(counts), success=False, stops=stops))
+
+
 def judged(counts: Counts) -> Verdict:
     share = counts.held / counts.rows
     stops = (f"{counts.held} of {counts.rows} records would be quarantined ({share:.2%}), {SHARE_STOP}",)
@@ -182,6 +187,29 @@ def test_a_suite_that_was_mended_needs_no_decision_any_more(run: DeliveryContext
     receipt = deliver(replace(run, suite_digest="mended"), batch({NEGATIVE: [3]}))
     assert held(run, receipt) == [3]
     assert oracle.ask(run.sinks.dsn, "SELECT state FROM sluice.quality") == [("held",)]
+
+
+NOW = ("mean failed: observed NaN", "most failed: observed -Infinity", "one failed: 1 of 1 row break it")
+BEFORE = ("mean failed: observed None", "most failed: observed -inf", "one failed: 1 of 1 rows break it")
+
+
+@pytest.mark.parametrize("action", ["quarantine-all", "accept"])
+def test_a_decision_on_a_stop_in_the_words_of_the_first_version_counts(
+    run: DeliveryContext, action: str
+) -> None:
+    now = (*NOW, "full failed: 1,234 of 1,234,567 rows break it", "set failed: 1,234 missing values")
+    before = [*BEFORE, "full failed: 1234 of 1234567 rows break it", "set failed: 1234 missing values"]
+    with pytest.raises(ContractBroken):
+        deliver(run, stopped_by(*now))
+    oracle.ask(run.sinks.dsn, "UPDATE sluice.stopped_batch SET stops = %s", [before])
+    decide(run, action)
+    with pytest.raises(
+        ContractBroken, match="no longer holds: full failed: 1,235 of 1,234,567 rows break it; 0"
+    ):
+        deliver(run, stopped_by(*NOW, "full failed: 1,235 of 1,234,567 rows break it"))
+    oracle.ask(run.sinks.dsn, "UPDATE sluice.stopped_batch SET stops = %s", [before])
+    decide(run, action)
+    assert deliver(run, stopped_by(*now)).rows_in == ROWS
 
 
 def test_a_stop_of_before_evidence_was_kept_is_told_once_more(run: DeliveryContext) -> None:

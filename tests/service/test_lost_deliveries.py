@@ -485,7 +485,7 @@ def test_a_lost_load_of_history_is_named_and_where_its_files_are_gone_a_person_d
     assert went_back(events.dsn, events.place.lake, events.pipeline) is not None, "the marker still tells"
     pruned.write_bytes(content)
     [advice] = recover(events.place, events.pipeline).to_redo
-    assert advice.startswith(f"replay {lost}: 1 files of history that it had loaded are in no delivery again")
+    assert advice.startswith(f"replay {lost}: 1 file of history that it had loaded is in no delivery again")
     assert "dt=2024-01-01/h.jsonl: `sluice replay events --interval START END`" in advice
     assert in_table(events) == list(range(30 if chain == "whole" else 10))
 

@@ -89,7 +89,7 @@ def test_a_pipeline_that_has_not_read_all_that_the_other_has_gets_no_name_unaske
     show(old)
     old.deliver(pa.table([[4], ["w"]], schema=NARROW))
     with pytest.raises(
-        SetupError, match=r"events_2 has not read 1 of the 2 files.*events .*1\.jsonl"
+        SetupError, match=r"events_2 has not read 1 of the 2 inputs, files and partitions,.*events .*1\.jsonl"
     ) as refused:
         show(new, incomplete=False)
     assert "sluice run events_2" in refused.value.remedy
@@ -107,7 +107,9 @@ def test_a_pipeline_that_has_not_read_all_that_the_other_has_gets_no_name_unaske
             start,
             end,
         )
-        with pytest.raises(SetupError, match=r"1 of the 3 files and partitions.*kafka://orders/0/0-9"):
+        with pytest.raises(
+            SetupError, match=r"1 of the 3 inputs, files and partitions.*kafka://orders/0/0-9"
+        ):
             show(new, incomplete=False)
     assert show(new) == "events"
     assert seen(new, "b") == ([("v",), ("w",)],) * 2

@@ -100,6 +100,7 @@ def test_what_is_asked_for_and_not_there_is_refused(events: Delivering) -> None:
             chosen(now, **asked)
     assert chosen(now) == chosen(now, stream=stream) == {1, 2}
     assert chosen(now, stream=stream, deliveries=[2]) == {2}
+    assert chosen(now, deliveries=["1..2"]) == {1, 2}
     assert chosen(now, batches=[0], deliveries=[2]) == set()
     added = replace(now.deliveries[0], delivery_id=7, stream_id=other, batch_id=0)
     later = replace(now, deliveries=[*now.deliveries, added])

@@ -69,7 +69,9 @@ def test_what_is_committed_while_a_stream_is_seeded_is_in_the_seed(events: Deliv
             assert go_on.wait(60)
 
     def seeded() -> Seeded:
-        asked = RecoveryRequest(lease=events.session.lease, on_progress=lambda *_: None, accepted=None)
+        asked = RecoveryRequest(
+            lease=events.session.lease, command="`…`", on_progress=lambda *_: None, accepted=None
+        )
         with stream_of(events.place, events.pipeline).recovery(asked, None) as recovery:
             return recovery.next_stream()
 

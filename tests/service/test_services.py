@@ -379,3 +379,18 @@ def test_jars_that_cannot_be_had_are_one_clear_error_and_leave_no_half_set(
     with pytest.raises(SetupError, match="40 of the 40 jars of spark are missing"):
         embedded.jars(embedded.JarSet.SPARK, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"spark-resolve.log", "services.lock"}
+
+
+def test_jars_of_another_spark_are_not_taken(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are what an update leaves; those of this one take their place once they are there."""
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "http://127.0.0.1:1/")
+    mine = embedded.jars(embedded.JarSet.SPARK, settings.jars)
+    before = Path(shutil.copytree(mine.absolute(), tmp_path / "spark", copy_function=os.symlink))
+    assert embedded.jars(embedded.JarSet.SPARK, tmp_path) == before
+    first = min(before.iterdir())
+    first.rename(first.with_name("org.apache.hadoop_hadoop-aws-3.3.4.jar"))
+    with pytest.raises(SetupError, match="40 of the 40 jars of spark are missing"):
+        embedded.jars(embedded.JarSet.SPARK, tmp_path)
+    assert len([*before.iterdir()]) == 40

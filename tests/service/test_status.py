@@ -18,14 +18,17 @@ from psycopg2.extras import Json
 from rich.console import Console
 
 from etl.cli import status
+from etl.cli.progress import summary_lines
 from etl.common.database import transaction
 from etl.common.errors import ServiceAway
 from etl.common.outcome import LONGEST, RunOutcome
 from etl.ledger import attempts, leases, streams
+from etl.ledger.quarantine import discard
 from etl.operations.control.status import State, states
 from etl.operations.maintenance.sweep import sweep
 from etl.pipeline import Append
 from etl.runs.heartbeat import leased
+from etl.runs.summary import Summary
 from etl.services import Services
 from etl.sinks.lake.table import Lake
 from tests.support.delivering import DECLARATION, Delivering
@@ -95,6 +98,46 @@ def test_what_was_left_out_behind_the_watermark_is_told_of_every_pipeline(events
     events.deliver(ROWS, records=1186, dropped=0)
     assert f"{told}last 20" in said(events, None)
     assert state(events).json()["dropped"] == 200
+
+
+def test_what_is_held_now_is_told_beside_what_ever_was(events: Delivering) -> None:
+    events.deliver(ROWS, bad=range(7))
+    numbers = [
+        number for (number,) in events.execute("SELECT quarantine_id FROM sluice.quarantine ORDER BY 1")
+    ]
+    assert discard(events.dsn, "events", numbers[:5], who="tester", why="doubles") == 5
+    found = state(events)
+    assert (found.held, found.quarantined) == (2, 7)
+    headings, cells = (re.split(r" {2,}", line.strip()) for line in said(events, None).splitlines()[:3:2])
+    assert headings[:5] == ["pipeline", "deliveries", "rows", "held now", "ever held"]
+    assert cells[:5] == ["events", "2", "33", "2", "7"]
+
+
+def test_drift_is_told_of_the_last_delivery_that_read_records(events: Delivering) -> None:
+    events.deliver(ROWS, unknown={"shop": 2})
+    for kind in ("release", "withdrawal"):
+        events.deliver_none(kind)
+    assert state(events).unknown == {"shop": 2}
+    events.deliver(ROWS)
+    assert state(events).unknown == {}
+
+
+def test_a_run_says_what_comes_next_only_where_something_landed(events: Delivering) -> None:
+    def last(**did: int) -> list[str]:
+        summary = Summary(pipeline="events", stream="s", run="r", **did)
+        return list(summary_lines(events.place, events.pipeline, summary))
+
+    assert last() == ["events: nothing new had landed; nothing was changed"]
+    landed = "\n".join(last(batches=1))
+    assert all(part in landed for part in ("Parquet   s3://", "next      eval", "psql -c", "audit events"))
+    assert "quarantine list" not in landed
+    events.deliver(ROWS, bad=[3])
+    assert last()[1:] == [
+        "rows in quarantine now, of every run, by reason (a row may have several):",
+        "          1  rule",
+        "`sluice quarantine list events` shows them; release and discard end their hold",
+    ]
+    assert "quarantine list events      shows held rows" in "\n".join(last(batches=1))
 
 
 def test_a_run_is_told_with_its_host_its_process_and_the_batch_at_work(events: Delivering) -> None:
@@ -186,8 +229,10 @@ def test_a_pipeline_by_itself_is_told_with_its_newest_batches_and_nothing_is_cut
     assert "…" not in text
     cells = [line.split() for line in text.splitlines()]
     times = ["12,345,678", "1,234", "3.00", "1.50", "0.25", "0.12", "0.62", "0.50"]
-    [newest] = [line for line in cells if line[:1] == ["11"] and line[-1] == "0.50"]
+    [newest] = [line for line in cells if line[:2] == ["11", "1"] and line[-1] == "0.50"]
     assert newest[-8:] == times
+    [before] = [line for line in cells if line[:2] == ["10", "-"]]
+    assert before[-8:] == times
     assert ["11", "1,234,567", "98.8", "MB", "2026-03-01", "10:00:00", "21", "17", "5"] in cells
     assert [line[0] for line in cells if line[-8:] == times] == [str(batch) for batch in range(11, 1, -1)]
     assert 'read to  FileStreamSource[file:/landing/events]: {"logOffset": 7}' in text
@@ -196,6 +241,7 @@ def test_a_pipeline_by_itself_is_told_with_its_newest_batches_and_nothing_is_cut
     told = state(events).json()["batches"]
     assert [one["batch_id"] for one in told] == list(range(11, 1, -1))
     assert [one["late"] for one in told] == [21, *[None] * 9]
+    assert [one["delivery_id"] for one in told] == [1, *[None] * 9]
     assert told[0]["durations_ms"] == {"addBatch": 2600, "triggerExecution": 3000}
     assert state(events, None).batches == ()
 
@@ -230,5 +276,5 @@ def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering
     assert kept() == [(0,), (1,)]
     report = sweep(events.place, events.pipeline)
     assert report.progress == 1
-    assert "  removed how 1 batches of earlier streams ran" in report.lines()
+    assert "  removed how 1 batch of earlier streams ran" in report.lines()
     assert kept() == [(1,)]

@@ -11,11 +11,15 @@ import pytest
 from etl.airflow.command import tries
 from etl.airflow.command.tries import Untold
 from etl.airflow.task_try import TaskTry
+from etl.airflow.told import TOLD
 from etl.common.errors import ServiceAway, SetupError
-from etl.pipeline import Append
+from etl.pipeline import Append, Files
+from etl.runs.recovery.recover import recover
 from etl.services import Services
+from etl.sinks.lake.s3 import bucket_of, s3_client, stored
 from etl.sinks.lake.table import Lake
-from tests.support.databases import administer, database_name
+from tests.support.backups import Backup
+from tests.support.databases import administer, database_name, drop
 from tests.support.delivering import Delivering
 
 COLUMNS = pa.schema([("id", pa.int64())])
@@ -26,9 +30,18 @@ def asked(run: str, dag: str = "events") -> TaskTry:
     return TaskTry(dag_id=dag, dag_run_id=run, task_id="run", try_number=1, run_type="manual", clear_number=0)
 
 
-def told(events: Delivering, run: str, attempt: int = 1, dag: str = "events") -> Untold:
-    """Return what the run that has the lease now reports when it ends well."""
+def told(
+    events: Delivering, run: str, attempt: int = 1, dag: str = "events", event: Untold | int | None = None
+) -> Untold:
+    """Return what the run that has the lease now reports when it ends well.
+
+    `event` is the newest asset event; a number is the commit up to which one of an older version tells.
+    """
     this = replace(asked(run, dag), try_number=attempt)
+    if isinstance(event, Untold):
+        this = replace(this, **{name: getattr(event, name) for name in TOLD})
+    else:
+        this = replace(this, told_to=event)
     with tries.recorded(events.dsn, "events", this) as became:
         became(events.session.lease.run_id)
         return tries.untold(events.dsn, "events", this)
@@ -102,6 +115,96 @@ def test_what_a_try_told_that_airflow_tried_again_is_told_again(events: Deliveri
     assert told(events, "next").deliveries == []
 
 
+def test_what_a_last_try_told_that_was_no_success_for_airflow_is_told_by_the_next_run(
+    events: Delivering,
+) -> None:
+    """Its command had ended well, then its task was marked failed: there is no event of it."""
+    first = events.deliver(ROWS).delivery_id
+    event = told(events, "a")
+    assert (event.deliveries, event.told_to) == ([first], 1)
+    events.restart()
+    second = events.deliver(ROWS).delivery_id
+    assert told(events, "lost", event=event).deliveries == [second]
+    events.restart()
+    third = events.deliver(ROWS).delivery_id
+    found = told(events, "next", event=event)
+    assert (found.deliveries, found.told_to) == ([second, third], 3)
+    events.restart()
+    nothing = told(events, "nothing new", event=found)
+    assert (nothing.deliveries, nothing.told_to) == ([], 3)
+
+
+def test_where_no_event_is_left_or_postgresql_went_back_the_ledger_says_what_was_told(
+    events: Delivering,
+) -> None:
+    events.deliver(ROWS)
+    assert told(events, "a").told_to == 1
+    events.restart()
+    second = events.deliver(ROWS).delivery_id
+    assert told(events, "after airflow db clean").deliveries == [second]
+    events.restart()
+    third = events.deliver(ROWS).delivery_id
+    assert told(events, "after a restore", event=9).deliveries == [third]
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_after_a_restore_an_event_counts_as_far_as_what_it_names_was_put_back(
+    services: Services, events: Delivering, *, put_back: bool
+) -> None:
+    """Soon the ledger has as many commits again, and others than those that were told."""
+    database = database_name(events.dsn)
+    backup = Backup(server=services.postgres, database=database, name=f"{database}_backup")
+    events.pipeline = replace(events.pipeline, sources=(Files("*.jsonl"),))
+    events.deliver(ROWS)
+    told(events, "a")
+    events.restart()
+    backup.take()
+    lost = [events.deliver(ROWS).delivery_id for _ in range(2)]
+    event = told(events, "b")
+    assert (event.deliveries, event.told_to) == (lost, 3)
+    backup.restore()
+    drop(services.postgres, backup.name)
+    events.batch_id, new = 1, []
+    if put_back:
+        events.end()
+        assert [one.delivery_id for one in recover(events.place, events.pipeline).restored] == lost
+    else:  # the lake went back, too
+        client = s3_client(events.place.lake.store)
+        for one in stored(client, f"{events.table.location}/deliveries"):
+            bucket, key = bucket_of(one.uri)
+            client.delete_object(Bucket=bucket, Key=key)
+        events.restart()
+        new += [events.deliver(ROWS).delivery_id for _ in range(3)]
+        assert new[:2] == lost, "other deliveries under the same numbers"
+    assert told(events, "c", event=event).deliveries == new
+
+
+def test_a_dag_run_that_is_made_anew_under_its_id_tells_nothing_again(events: Delivering) -> None:
+    events.deliver(ROWS)
+    event = told(events, "scheduled__2020-01-01")
+    events.restart()
+    assert told(events, "scheduled__2020-01-01", event=event).deliveries == []
+
+
+def test_an_event_names_no_more_than_a_bound_and_the_next_one_the_rest(
+    events: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tries, "MOST", 2)
+
+    def deliver() -> int:
+        return events.deliver(ROWS).delivery_id
+
+    numbers = [deliver(), deliver()]
+    for _ in range(2):  # of another pipeline
+        events.execute("SELECT nextval('sluice.delivery_number')")
+        numbers.append(deliver())
+    found = told(events, "a")
+    assert (found.deliveries, found.told_to) == (numbers[:3], 3)
+    events.restart()
+    rest = told(events, "b", event=found)
+    assert (rest.deliveries, rest.told_to, rest.rows) == (numbers[3:], 4, len(ROWS))
+
+
 def test_what_was_replaced_before_anybody_was_told_is_named_with_what_it_had_replaced(
     events: Delivering,
 ) -> None:
@@ -156,6 +259,13 @@ def test_fields_that_the_delivery_before_did_not_have_are_told_as_new(events: De
     assert new("shop", 'a "b"') == ['a "b"', "shop"]
     assert new("shop", "note") == ["note"]
     assert new("shop", "note") == []
+    events.deliver_none("release")
+    assert new("shop", "note") == []
+    withdrawn = events.deliver_none("withdrawal")
+    gone = "UPDATE sluice.delivery SET live = false, superseded_by = %s WHERE unknown ? 'note'"
+    events.execute(gone, withdrawn)
+    assert new("shop", "note") == []
+    assert new("shop", "note", "new") == ["new"]
 
 
 def test_a_try_keeps_why_it_failed_until_it_begins_again(events: Delivering) -> None:

@@ -71,15 +71,19 @@ def test_each_delivery_names_the_one_before_it_though_that_moved_no_pointer(
     assert [before for _, before in order] == [None, *(number for number, _ in order[:-1])]
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("statement_timeout", "statement timeout"), ("transaction_timeout", "ended at transaction_timeout")],
+)
 def test_a_commit_that_takes_too_long_says_how_to_deliver_less_at_once(
-    run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
+    run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch, limit: str, said: str
 ) -> None:
     deliver(run, of(made[0]))
     with monkeypatch.context() as patch, closing(connect(run.sinks.dsn)) as other, other.cursor() as cursor:
         cursor.execute("LOCK TABLE warehouse.events IN SHARE MODE")
-        patch.setitem(database.TIMEOUTS, "statement_timeout", "300ms")
-        with pytest.raises(CommitTooLong, match=r"may take 300ms .*statement timeout") as stop:
-            deliver(run, of(made[1]))
+        on_commit = at(run, Step.POINTER_DRAFTED, lambda: patch.setitem(database.TIMEOUTS, limit, "300ms"))
+        with pytest.raises(CommitTooLong, match=rf"may take 300ms \(.*{said}") as stop:
+            deliver(on_commit, of(made[1]))
     assert (
         "`max_files`, `max_bytes` or `max_offsets` of its sources, then `sluice recover events`"
         in stop.value.remedy

@@ -79,7 +79,7 @@ def test_a_stopped_replay_says_what_to_fill_in_and_the_form_then_decides(home: H
 
     home.judge(*RULES)
     both = asked("backfill", **JANUARY, accept_changed=True, releases="drop")
-    done = home.sluice("run", "orders", "--json", "--airflow", given=both.json())
+    done = home.sluice_here("run", "orders", "--json", "--airflow", given=both.json())
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["replaced"]) == 2
     home.assert_holds(landed)
@@ -98,7 +98,7 @@ def test_fewer_rows_are_delivered_where_the_form_says_so_and_why(home: Home) -> 
 
     def tried(**form: Any) -> CompletedProcess[str]:
         given = asked(deliveries=str(number), **form).json()
-        return home.sluice("run", "orders", "--json", "--airflow", given=given)
+        return home.sluice_here("run", "orders", "--json", "--airflow", given=given)
 
     stopped = tried()
     assert stopped.returncode == 4, stopped.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from etl.operations.suites.what_if import what_if
+from etl.runs.replay.columns import column_changes
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from tests.support.data.orders import DECLARATION, RULES, orders, rule
@@ -26,7 +27,12 @@ def test_more_and_wider_columns_are_delivered_judged_and_replayed_with_what_came
     home.judge(*RULES)
     home.declare(max_files=1)  # id and amount are wider, shop and city are new
     landed += home.land("orders/2.jsonl", orders(20, 20, negative=[25]))
-    home.run()
+    assert sorted(home.run().columns) == [
+        "column amount widened (real to double precision)",
+        "column city added (text)",
+        "column id widened (integer to bigint)",
+        "column shop added (text)",
+    ]
     assert home.ask("SELECT count(*), count(city), count(shop) FROM warehouse.orders") == [(38, 14, 19)]
     assert home.ask("SELECT pg_typeof(id)::text, pg_typeof(amount)::text FROM warehouse.orders LIMIT 1") == [
         ("bigint", "double precision")
@@ -44,3 +50,29 @@ def test_more_and_wider_columns_are_delivered_judged_and_replayed_with_what_came
     assert eyes.in_postgres(system=()) == eyes.on_lake(system=()) == landed.delivered
     assert without_batch(eyes.held_on_lake()) == landed.held_on_lake
     home.assert_clean()
+
+
+def test_a_plan_of_a_replay_tells_what_it_does_to_the_columns_and_the_replay_does_that(home: Home) -> None:
+    home.judge(*RULES[:2])
+    home.declare(text=NARROW)
+    home.land("orders/1.jsonl", orders(0, 5))
+    [first] = home.run().deliveries
+    chosen = Selection(deliveries=((first, first),))
+    assert column_changes(home.place, home.pipeline(), spark=home.spark) == ()
+    home.declare(max_files=1)
+    told = column_changes(home.place, home.pipeline(), spark=home.spark)
+    assert sorted(told)[:2] == [
+        "column amount widened (real to double precision)",
+        "column city added (text)",
+    ]
+    said = home.sluice_here("replay", "orders", "--deliveries", str(first), "--plan")
+    assert said.returncode == 0, said.stderr
+    assert [line.removeprefix("  columns    ") for line in said.stdout.splitlines()[-4:]] == list(told)
+    done = replay(
+        home.place, home.pipeline(), plan(home.place, home.pipeline(), chosen), who="t", spark=home.spark
+    )
+    assert done.receipt is not None
+    assert sorted(done.receipt.columns) == sorted(told)
+    home.declare(text=NARROW)
+    refused = "refused: id is bigint, the pipeline delivers integer"
+    assert refused in column_changes(home.place, home.pipeline(), spark=home.spark)

@@ -12,8 +12,13 @@ from great_expectations.core import ExpectationSuiteValidationResult
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 from great_expectations.render.view.view import DefaultJinjaPageView
 
+from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.suites.data_docs import build_docs, history, suite_result
-from tests.support.data.orders import Order
+from etl.runs.replay.plan import Selection as Batches
+from etl.runs.replay.plan import plan
+from etl.runs.replay.release import release
+from etl.runs.replay.replay import replay
+from tests.support.data.orders import RULES, Order, orders
 from tests.support.home import Home
 
 PAYLOADS = [
@@ -177,6 +182,7 @@ def test_hostile_values_names_notes_and_files_are_text_in_every_page(judged: Hom
     assert done.returncode == 0, done.stderr
     files = sorted(folder.iterdir())
     assert [file.name.partition("-")[0] for file in files] == ["delivery", "index.html", "suite"]
+    assert Page(folder / "index.html").shows("The verdict on the last batch.")
     pages = {file.name.partition("-")[0]: Page(file) for file in files}
     for page in pages.values():
         assert_inert(page, folder)
@@ -208,6 +214,31 @@ def test_the_history_loads_as_great_expectations_own_results(judged: Home) -> No
     by_gx = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))
     assert "<td" in by_gx
     assert PAYLOADS[0] in by_gx
+
+
+def test_replays_are_named_as_such_the_table_is_named_and_releases_are_said_to_have_no_page(
+    home: Home,
+) -> None:
+    home.declare(max_files=1)
+    for number in range(2):
+        home.land(f"orders/{number}.jsonl", orders(number * 10, 10, negative=[number * 10]))
+    home.run()
+    options: dict[str, Any] = {"who": "tests", "why": "looked at", "spark": home.spark}
+    replay(home.place, home.pipeline(), plan(home.place, home.pipeline(), Batches(batches=(0, 0))), **options)
+    home.judge(*RULES[1:])
+    folder = home.root / "docs"
+    kept = build_docs(home.place, home.pipeline(), folder)
+    assert Page(folder / "index.html").shows("Releases from quarantine have no page: none was delivered")
+    release(home.place, home.pipeline(), held_rows(home.dsn, "orders", RowSelection()), {}, **options)
+    kept = build_docs(home.place, home.pipeline(), folder)
+    [(number,)] = home.ask("SELECT delivery_id FROM sluice.delivery WHERE kind = 'replay'")
+    assert [one.batch.title for one in kept] == ["batch 1", f"replay {number}"]
+    index, page = Page(folder / "index.html"), Page(folder / kept[1].file)
+    assert index.shows(f"replay {number}") and not index.shows("batch 0")
+    assert index.shows("Releases from quarantine have no page: 2 were delivered since the first of these.")
+    assert page.shows(f"replay {number}") and not page.shows("batch 0")
+    assert page.shows("Data asset: warehouse.orders")
+    assert not page.shows("None")
 
 
 def test_pages_are_built_anew_and_no_other_file_is_touched(home: Home) -> None:

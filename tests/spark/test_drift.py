@@ -46,7 +46,7 @@ def test_what_the_schema_does_not_name_is_told_with_each_delivery(home: Home) ->
     wider = wider_schema(home.place, home.pipeline("taps"), last=20)
     assert (wider.schema, told in wider.notes) == ("id int, s string, shop string, note string", True)
 
-    replayed = home.sluice("replay", "taps", "--batches", "0", "--why", "once more")
+    replayed = home.sluice_here("replay", "taps", "--batches", "0", "--why", "once more")
     assert replayed.returncode == 0, replayed.stderr
     assert home.ask(f"{ledger} WHERE kind = 'replay'") == [({"shop": 2, "note": 1}, {"s": 2})]
     home.write("taps/d.jsonl", '{"id": 7, "s": "e"}\n')

@@ -206,7 +206,7 @@ def test_what_postgresql_lost_is_put_back_before_a_run_begins_anew(
 
 def test_what_can_not_be_done_is_refused_with_the_next_command(home: Home, sender: Sender) -> None:
     declare(home, sender.port)
-    once = home.sluice("run", NAME)
+    once = home.sluice_here("run", NAME)
     assert once.returncode == 2 and f"next: `sluice run {NAME} --follow`" in once.stderr, once.stderr
     pipeline, stay = home.pipeline(), RunControl(every=timedelta(seconds=1))
     with pytest.raises(SetupError, match="can't be read again, as a replay would"):

@@ -21,10 +21,10 @@ def test_a_doubled_key_in_a_lookup_stops_the_run(spark: SparkSession, tmp_path: 
     lookup = Lookup("reference/p.csv", schema="id int, name string", key=("id",))
     declared = pipeline(Files("in/*.jsonl"), schema="id int", p=lookup)
     write(tmp_path / "reference/p.csv", "id,name\n1,a\n2,b\n1,c\n,d\n,e\n")
-    with pytest.raises(NeedsPerson, match=r"1 keys .id. more than once: 1"):
+    with pytest.raises(NeedsPerson, match=r"1 key .id. more than once: 1"):
         open_source(spark, declared, settings(tmp_path))
     write(tmp_path / "reference/p.csv", "id,name\n1,a\nx,b\n")
-    with pytest.raises(SetupError, match="malformed records, such as 'x,b'"):
+    with pytest.raises(SetupError, match="malformed record, such as 'x,b'"):
         open_source(spark, declared, settings(tmp_path))
 
 
@@ -35,8 +35,8 @@ def test_a_doubled_key_in_a_lookup_stops_the_run(spark: SparkSession, tmp_path: 
         ("p.parquet", b"PAR1 and no more", "k string", "is not a Parquet file"),
         ("p.parquet", {"k": pa.array([40000], pa.uint16())}, "k smallint", "k is uint16, declared smallint"),
         ("p.parquet", {"k": pa.array([18262], pa.date32())}, "k int", "k is date32[day], declared int"),
-        ("p.json", b'{"k": "12,50"}\n', "k decimal(10,2)", "has 1 malformed records"),
-        ("p.csv", b'k\n"12,50"\n', "k decimal(10,2)", "has 1 malformed records"),
+        ("p.json", b'{"k": "12,50"}\n', "k decimal(10,2)", "has 1 malformed record"),
+        ("p.csv", b'k\n"12,50"\n', "k decimal(10,2)", "has 1 malformed record"),
     ],
 )
 def test_a_lookup_is_read_as_it_is_declared_or_refused_with_its_file(

@@ -343,13 +343,13 @@ def test_training_again_makes_a_version_when_there_is_something_new(home: Home) 
     assert (again.version, again.new, again.location) == (1, False, first.location)
     land_readings(home, 60, seed=3)
     home.place.lake.write_text(f"{home.place.lake.root}/_models/left behind", "")
-    done = home.sluice("train", "scored", "--json")
+    done = home.sluice_here("train", "scored", "--json")
     assert done.returncode == 0, done.stderr
     [told_of] = json.loads(done.stdout)
     assert (told_of["version"], told_of["new"], told_of["rows_there"]) == (2, True, 720)
     with home.place.lake.open(told_of["location"].replace("model.onnx", "report.json")) as source:
         assert json.loads(source.read()) == {k: v for k, v in told_of.items() if k not in ("new", "location")}
-    shown = home.sluice("train", "scored")
+    shown = home.sluice_here("train", "scored")
     assert "version 2, in force; its rows and declaration have not changed since" in shown.stdout
     assert "of 720 rows of readings" in shown.stdout and "recall" in shown.stdout
 
@@ -369,9 +369,9 @@ def test_training_again_makes_a_version_when_there_is_something_new(home: Home) 
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ("features=('a', 'c')", "'c', which is no column of warehouse.readings"),
-        ("features=('a', 'odd')", "'odd', which is bool of warehouse.readings"),
-        ("features=('a', 'b'), label='id'", "'id', which is int64 of warehouse.readings"),
+        ("features=('a', 'c')", "'c', which in warehouse.readings is no column"),
+        ("features=('a', 'odd')", "'odd', which in warehouse.readings is a boolean"),
+        ("features=('a', 'b'), label='id'", "'id', which in warehouse.readings is a bigint"),
     ],
 )
 def test_a_column_that_is_not_there_or_is_no_number_is_told(home: Home, model: str, told: str) -> None:

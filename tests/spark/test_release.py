@@ -308,7 +308,7 @@ def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: H
     let_out(home, RowSelection(ids=(number,)), {number: {"amount": 1}})
     said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
     assert [one.released_from for one in said.releases] == [1]
-    with pytest.raises(NeedsPerson, match="1 rows that these batches had held were released since"):
+    with pytest.raises(NeedsPerson, match="1 row that these batches had held was released since"):
         replay(home.place, home.pipeline(), said, who="t", spark=home.spark)
     done = replay(home.place, home.pipeline(), said, who="t", releases="drop", spark=home.spark).receipt
     assert done is not None
@@ -368,7 +368,7 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
     vague = home.sluice("quarantine", "release", "orders", "--why", "x")
     assert vague.returncode == 2
     assert "--all" in vague.stderr
-    done = home.sluice(
+    done = home.sluice_here(
         "quarantine", "release", "orders", "--corrections", str(file), "--why", "sign was lost"
     )
     assert done.returncode == 0, done.stderr
@@ -377,6 +377,23 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
     assert "2 rows discarded" in gone.stdout
     assert "no row is held" in home.sluice("quarantine", "list", "orders").stdout
     assert home.ask(COUNT) == [(20,)]
+    assert_clean(home)
+
+
+def test_a_release_of_a_whole_delivery_leaves_what_never_were_rows_and_says_so(home: Home) -> None:
+    two_batches(home)
+    home.judge(*RULES[1:])  # negative amounts are let out
+    broken = ids(home, delivery=1, reason="malformed")
+    done = home.sluice_here("quarantine", "release", "orders", "--delivery", "1", "--why", "known")
+    assert done.returncode == 0, done.stderr
+    assert "3 rows released" in done.stdout
+    assert f"orders: 1 row stays held, {broken[0]}: it never became a row" in done.stderr
+    assert "`sluice quarantine export orders --delivery 1 -o rows.jsonl` writes it to be" in done.stderr
+    assert ids(home, delivery=1) == broken
+    for named in (["--delivery", "1"], ["--id", str(broken[0])]):
+        refused = home.sluice_here("quarantine", "release", "orders", *named, "--why", "known")
+        assert refused.returncode == 2
+        assert "1 of these never became rows" in refused.stderr
     assert_clean(home)
 
 
@@ -391,11 +408,11 @@ def test_another_try_of_an_airflow_run_releases_what_the_first_did_not_come_to(h
         release(home.place, home.pipeline(), rows, {}, who="ada", why="asked", spark=home.spark, began=became)
     numbers = ",".join(map(str, ids(home, status=None, reason=NEGATIVE)))
     second = replace(first, try_number=2, release=numbers, who="ada", why="asked")
-    done = home.sluice("run", "orders", "--json", "--airflow", given=second.json())
+    done = home.sluice_here("run", "orders", "--json", "--airflow", given=second.json())
     assert done.returncode == 0, done.stderr
     assert home.ask(COUNT) == [(20,)]
     query = "SELECT DISTINCT status, decided_by, why FROM sluice.quarantine WHERE %s = ANY(reasons)"
     assert home.ask(query, NEGATIVE) == [("released", "ada", "asked")]
     assert_clean(home)
-    other = home.sluice("run", "orders", "--airflow", given=replace(second, dag_run_id="another").json())
+    other = home.sluice_here("run", "orders", "--airflow", given=replace(second, dag_run_id="another").json())
     assert (other.returncode, "no longer held" in other.stderr) == (4, True)

@@ -229,7 +229,7 @@ def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(ho
     assert repeated is not None
     assert (repeated.delivered, repeated.quarantined) == (500, 1)
     home.declare(text=DRIFT.format(schema="a int, b int, d int", unreadable="stop"))
-    stopped = home.sluice("replay", "orders", "--deliveries", str(repeated.delivery_id))
+    stopped = home.sluice_here("replay", "orders", "--deliveries", str(repeated.delivery_id))
     assert stopped.returncode == 4, stopped.stderr
     assert "it would deliver 500 rows in place of 500\n" in stopped.stderr
     assert "with --accept-unreadable and the reason in --why\n" in stopped.stderr, "no row goes"
@@ -342,7 +342,7 @@ def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:
     pipeline = home.pipeline()
     replay(home.place, pipeline, said, who="one", spark=home.spark)
     before = home.history()
-    with pytest.raises(NeedsPerson, match="1 of the 1 deliveries to be replaced are no longer live"):
+    with pytest.raises(NeedsPerson, match="1 of the 1 delivery of the plan are no longer live"):
         replay(home.place, pipeline, said, who="two", spark=home.spark)
     found = home.history()
     assert {**found, "attempt": 0, "objects": 0} == {**before, "attempt": 0, "objects": 0}
@@ -469,7 +469,7 @@ def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_em
 def test_the_command_says_its_plan_first_and_can_stop_there(home: Home) -> None:
     landed = four_batches(home)
     before = home.history()
-    said = home.sluice("replay", "orders", "--batches", "1..2", "--plan")
+    said = home.sluice_here("replay", "orders", "--batches", "1..2", "--plan")
     assert said.returncode == 0, said.stderr
     assert "2 deliveries" in said.stdout
     assert "14 rows of PostgreSQL" in said.stdout
@@ -477,7 +477,7 @@ def test_the_command_says_its_plan_first_and_can_stop_there(home: Home) -> None:
     wrong = home.sluice("replay", "orders", "--batches", "2..1")
     assert wrong.returncode == 2
     assert "--batches 1..2" in wrong.stderr
-    done = home.sluice("replay", "orders", "--batches", "1..2", "--why", "the vendor's file was bad")
+    done = home.sluice_here("replay", "orders", "--batches", "1..2", "--why", "the vendor's file was bad")
     assert done.returncode == 0, done.stderr
     assert "14 rows of PostgreSQL" in done.stderr
     assert re.search(r"replaced \d+\.\.\d+: 14 rows delivered \(before: 14\)", done.stdout)
@@ -493,7 +493,7 @@ def test_a_run_a_streams_batches_and_an_interval_name_deliveries_as_well(home: H
     [(run, stream)] = home.ask("SELECT DISTINCT run_id::text, stream_id::text FROM sluice.delivery")
 
     def named(*words: str) -> list[int]:
-        said = home.sluice("replay", "orders", "--plan", "--json", *words)
+        said = home.sluice_here("replay", "orders", "--plan", "--json", *words)
         assert said.returncode == 0, said.stderr
         return [one["batch_id"] for one in json.loads(said.stdout)["deliveries"]]
 

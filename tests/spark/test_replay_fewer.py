@@ -59,11 +59,11 @@ def test_a_lookup_that_lost_rows_takes_none_out_of_the_sinks_until_a_person_says
     assert planned(home).made_otherwise == []
     home.write("reference/shops.csv", "shop,city\nA,Aarhus\n")
     words = ("replay", "orders", "--batches", "0..1")
-    said = home.sluice(*words, "--plan")
+    said = home.sluice_here(*words, "--plan")
     assert said.returncode == 0, said.stderr
     assert "at least   38 rows delivered" in said.stdout
     assert "the lookup shops has changed since" in said.stdout
-    stopped = home.sluice(*words)
+    stopped = home.sluice_here(*words)
     assert stopped.returncode == 4, stopped.stderr
     assert SAID.format(20, "50.00%") + ", more than max_fewer_share allows (5.00%)" in stopped.stderr
     assert "held: 0 (before: 0)" in stopped.stderr
@@ -73,7 +73,7 @@ def test_a_lookup_that_lost_rows_takes_none_out_of_the_sinks_until_a_person_says
     assert home.sluice(*words, "--fewer").returncode == 2
     home.assert_holds(forty)
 
-    done = home.sluice(*words, "--json", "--fewer", "--why", "shop B was never ours")
+    done = home.sluice_here(*words, "--json", "--fewer", "--why", "shop B was never ours")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["delivery"]["delivered"] == 20
     kept = "SELECT outcome, why FROM sluice.run WHERE kind = 'replay' ORDER BY started_at"

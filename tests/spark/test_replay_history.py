@@ -84,7 +84,7 @@ def test_an_earlier_start_hands_the_stream_what_was_not_loaded(home: Home) -> No
     home.run()
     load(home, 0)
     declare(home, start="date(2024, 2, 26)")
-    with pytest.raises(CheckpointDamaged, match=r"1 files as read that no delivery has: .*dt=2024-02-27/a"):
+    with pytest.raises(CheckpointDamaged, match=r"1 file as read that no delivery has: .*dt=2024-02-27/a"):
         home.run()
     home.recover()
     home.run()

@@ -49,7 +49,7 @@ def test_deliveries_that_the_database_lost_come_back_from_the_lake(home: Home, b
     assert "PostgreSQL went back in time" in refused.stderr
     assert "next: `sluice recover orders`" in refused.stderr
     home.assert_holds(kept)
-    mended = home.sluice("recover", "orders")
+    mended = home.sluice_here("recover", "orders")
     assert mended.returncode == 0, mended.stderr
     assert mended.stdout.count("put back from the lake") == 2
     assert home.ask(DELIVERIES) == before

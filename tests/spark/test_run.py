@@ -96,6 +96,17 @@ def test_a_run_of_ten_batches_opens_as_many_connections_as_one_of_one_but_for_it
     assert opened(1, 10) <= threads
 
 
+def test_a_run_that_finds_nothing_new_misses_a_suite_that_is_gone(home: Home) -> None:
+    home.land("orders/a.jsonl", orders(0, 3))
+    home.run()
+    suite = home.root / "our-suites" / "orders.json"
+    aside = suite.rename(home.root / "aside.json")
+    with pytest.raises(SetupError, match=r"Suite orders\.json of pipeline orders is in none of the folders"):
+        home.run()
+    aside.rename(suite)
+    assert home.run().batches == 0
+
+
 def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:
     """Java can't name a file whose name is no UTF-8, and nobody can read a link to nothing."""
     landed = home.land("orders/a.jsonl", orders(0, 10))
@@ -217,6 +228,8 @@ def test_odd_names_and_times_of_other_centuries_are_the_same_for_every_command_w
 
 
 def test_no_more_tasks_write_than_may_connect(home: Home) -> None:
+    text = DECLARATION.format(name=NAME, max_files=2, share=1.0)
+    home.declare(text=text.replace("    return", "    df = df.repartition(3, 'id')\n    return", 1))
     landed = home.land("orders/a.jsonl", orders(0, 20)) + home.land("orders/a.csv", orders(20, 20))
     home.run()
     home.place = replace(home.place, settings=home.place.settings.model_copy(update={"pg_connections": 1}))
@@ -271,7 +284,7 @@ def test_an_error_of_the_transform_is_told_in_sparks_own_words(home: Home) -> No
     home.declare("requests", text=TEXT.replace("F.get(words, F.lit(1))", "words[1]"))
     home.judge(name="requests")
     home.write("requests/a.log", "GET /a 200\nnonsense\n")
-    failed = home.sluice("run", "requests")
+    failed = home.sluice_here("run", "requests")
     assert failed.returncode == 4
     assert "INVALID_ARRAY_INDEX" in failed.stderr
     lines = home.pipeline("requests").file.read_text().splitlines()
@@ -297,7 +310,7 @@ def test_a_doubled_key_of_a_lookup_stops_the_run(home: Home) -> None:
     shops = home.landing / "reference/shops.csv"
     right = shops.read_text()
     shops.write_text(right + "A,Aalborg\n")
-    with pytest.raises(NeedsPerson, match=r"keys \(shop\) more than once: A"):
+    with pytest.raises(NeedsPerson, match=r"has 1 key \(shop\) more than once: A"):
         home.run()
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(0,)]
     shops.write_text(right)
@@ -349,6 +362,9 @@ def test_of_two_runs_at_once_one_delivers(home: Home) -> None:
         ('df.select("id")', "returns NoneType, not a DataFrame"),
         ("return df.no_such_method()", r"fails, line \d+: .*no_such_method"),
         ("return df.count()", r"fails, line \d+: AnalysisException: Queries with streaming sources"),
+        ('return df.join(shops, df["shop"] == shops["shop"])', "puts out .* tell apart: 'shop' and 'shop'"),
+        ('return df.select("id", "id")', "puts out .* tell apart: 'id' and 'id'"),
+        ('return df.selectExpr("id", "at", "id AS Id")', "puts out .* tell apart: 'id' and 'Id'"),
     ],
 )
 def test_a_mistake_in_a_transform_is_told_with_its_line(
@@ -356,7 +372,8 @@ def test_a_mistake_in_a_transform_is_told_with_its_line(
 ) -> None:
     text = (home.root / "my pipelines" / "orders.py").read_text()
     body = text[text.index("    return df.join") : text.index("\n\nPIPELINE")]
-    home.declare(text=text.replace(body, f"    {mistake}"))
+    kept = text.replace("PIPELINE = Pipeline(", 'PIPELINE = Pipeline(\n    metrics=("id",),')
+    home.declare(text=kept.replace(body, f"    {mistake}"))
     home.land("orders/0.jsonl", orders(0, 2))
     with pytest.raises(SetupError, match=f"The transform of orders {told}") as found:
         home.run()

@@ -177,7 +177,7 @@ def test_a_checkpoint_on_s3_that_is_gone_is_replaced_by_recover(home: S3Home) ->
     assert refused.returncode == CheckpointLost.exit_code, refused.stderr
     assert "next: `sluice recover orders`" in refused.stderr
     home.assert_holds(landed)
-    mended = home.sluice("recover", "orders")
+    mended = home.sluice_here("recover", "orders")
     assert mended.returncode == 0, mended.stderr
     assert f"knows the {len(NAMES)} delivered files" in mended.stdout
     done = home.run()

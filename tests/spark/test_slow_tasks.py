@@ -11,11 +11,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession, functions
 
+from etl.operations.control.status import states
 from etl.runs.follow import RunControl
+from etl.runs.slow_tasks import SlowTaskWatch
 from etl.runs.workspace import Workspace
 from etl.spark import jvm_log
-from tests.support.data.orders import DECLARATION, NAME, orders
+from tests.support import forked
+from tests.support.data.orders import DECLARATION, NAME, RULES, Landed, Order, orders, rule
 from tests.support.followed import Followed
 from tests.support.home import Home
 
@@ -48,8 +52,8 @@ class Slow(Followed):
         """Return those of tasks that are there: where a machine is busy, any stage may take longer than a second."""
         return [one for one in self.caplog.messages if "SLUICE_SLOW_TASK" in one and where in one]
 
-    def warn_after(self, bound: timedelta) -> None:
-        settings = self.home.place.settings.model_copy(update={"slow_task": bound})
+    def warn_after(self, bound: timedelta, limit: timedelta | None = None) -> None:
+        settings = self.home.place.settings.model_copy(update={"slow_task": bound, "task_limit": limit})
         workspace = Workspace(settings=settings, services=self.home.place.services)
         self.home = replace(self.home, place=workspace)
 
@@ -117,11 +121,11 @@ def test_a_function_that_blocks_is_named_with_its_line_and_the_batch_is_then_del
             warning,
         )
         assert begun and float(begun[1]) >= 2**number, warning
-        assert f"The batch reads 1 file: {path}. The run goes on." in warning
+        assert f"The batch reads 1 file: {path}. It goes on." in warning
         assert (
             f"Next: `sluice try orders --input {path}` runs one file alone; `sluice stop orders`" in warning
         )
-        assert f"if the batch never ends, `kill {os.getpid()}` twice on " in warning
+        assert re.search(rf"if the batch never ends, `kill {os.getpid()}` on \S+ twice$", warning)
     [line] = [
         number for number, text in enumerate(pipeline.read_text().splitlines(), 1) if "read_text" in text
     ]
@@ -141,7 +145,95 @@ def test_a_regular_expression_that_backtracks_is_named_and_the_batch_is_then_del
     slow.wait_for_warnings(1, where)
     assert slow.ended().batches == 1
     slow.home.assert_holds(landed)
-    assert ", called by the code that Spark has made of expressions, " in slow.warnings(where)[0]
+    warning = slow.warnings(where)[0]
+    assert ", called by the code that Spark has made of expressions, " in warning
+    assert " The suite has none, so that it is one of the transform's. The batch reads" in warning
+
+
+TIDY = r"^(a+)+\1$x"
+
+
+def backtracking(letters: int) -> Order:
+    [order] = orders(0, 1)
+    return replace(order, shop="a" * letters + "!")
+
+
+def judged_by_tidy(home: Home) -> None:
+    home.judge(*RULES, rule("column_values_to_not_match_regex", "tidy", "info", column="shop", regex=TIDY))
+
+
+def test_a_rule_whose_regular_expression_backtracks_is_named_and_the_batch_is_then_delivered_once(
+    slow: Slow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another process has launched Spark's JVM, it is not ended at the limit either, and that is told."""
+    monkeypatch.setattr(spark.sparkContext._gateway, "proc", None)
+    slow.warn_after(timedelta(minutes=10), limit=timedelta(seconds=0.1))
+    judged_by_tidy(slow.home)
+    landed = slow.home.land("orders/0.jsonl", [backtracking(LETTERS)])
+    slow.start()
+    slow.wait_for_warnings(1, "It is in a regular expression, java.util.regex.Pattern$")
+    assert slow.ended().batches == 1
+    slow.home.assert_holds(landed)
+    [warning, *_] = slow.warnings("regular expression")
+    assert f" In the suite there is a rule with one: tidy ({TIDY}); the transform may have others." in warning
+    told = "It goes on. SLUICE_TASK_LIMIT is 0.1 s, but the task can't be ended from here: another process has launched"
+    assert told in warning
+
+
+def test_a_run_whose_task_is_at_its_limit_ends_for_a_person_and_says_of_which_rules_it_may_be(
+    home: Home,
+) -> None:
+    judged_by_tidy(home)
+    landed = home.land("orders/0.jsonl", [backtracking(100)])
+    limited = {**home.environment, "SLUICE_TASK_LIMIT": "PT20S"}
+    done = forked.sluice(["run", NAME], environment=limited, folder=home.root)
+    assert done.returncode == 4, done.stderr
+    told = " ".join(done.stderr.split())
+    assert "(SLUICE_TASK_LIMIT is 20 s)" in told
+    assert "It is in a regular expression, java.util.regex.Pattern$" in told
+    assert f"In the suite there is a rule with one: tidy ({TIDY}); the transform may have others." in told
+    assert "Nothing of the batch was delivered" in told
+    assert f"`sluice try orders --input {home.landing}/orders/0.jsonl` runs one file alone" in told
+    home.assert_holds(Landed())
+    [state] = states(home.place, NAME)
+    assert (state.state, state.next) == ("last run: TaskTooLong", "sluice run orders")
+    tried = forked.sluice(
+        ["try", NAME, "--input", str(home.landing / "orders/0.jsonl")], environment=limited, folder=home.root
+    )
+    told = " ".join(tried.stderr.split())
+    assert tried.returncode == 4, told
+    assert re.search(r"sluice: The command has been in task \d of Spark's stage", told)
+    assert "It is one of the suite's or of the transform's. Spark's JVM was ended for it" in told
+    home.judge(*RULES)
+    home.run()
+    home.assert_holds(landed)
+
+
+def test_a_task_that_ends_while_its_place_is_asked_for_ends_no_jvm(
+    spark: SparkSession, gate: Gate, tmp_path: Path
+) -> None:
+    folder, asked = tmp_path / "read", list[int]()
+    folder.mkdir()
+    (folder / "1").write_text("one\n")
+
+    def files_of(batch: int) -> list[str]:
+        asked.append(batch)
+        gate.open()
+        assert query.awaitTermination(60)
+        return []
+
+    def until_the_gate_opens(value: str) -> str:
+        return value + Path(path).read_text()
+
+    path, second = str(gate.path), timedelta(seconds=1)
+    watch = SlowTaskWatch(NAME, spark, second, files_of, lambda _: None, limit=second)
+    frame = spark.readStream.text(str(folder)).select(functions.udf(until_the_gate_opens)("value"))
+    written = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = written.trigger(availableNow=True).start()
+    with watch.watching(query):
+        assert query.awaitTermination(120)
+    assert (asked, watch.ended_by()) == ([0], None)
+    assert spark.range(3).count() == 3
 
 
 def test_a_run_whose_tasks_are_quick_warns_of_none(slow: Slow) -> None:

@@ -167,7 +167,7 @@ def test_doubles_within_the_watermark_come_once(home: Home, how: str) -> None:
     land_all(home, doubled)
     home.run(NAME)
 
-    shown = home.sluice("state", NAME, "--rows", "3")
+    shown = home.sluice_here("state", NAME, "--rows", "3")
     assert shown.returncode == 0, shown.stderr
     assert re.search(r"^taps: operator 0 \(dedupe.*\), .*: [0-9]+ keys$", shown.stdout, re.MULTILINE), (
         shown.stdout
@@ -215,12 +215,13 @@ def test_a_batch_that_stopped_counts_once_when_it_is_decided(home: Home) -> None
 
 def test_a_rule_that_fails_over_what_state_puts_out_is_named_and_the_batch_counts_once(home: Home) -> None:
     files = taps.taps(3, 50, seed=6)
-    failing = rule("column_values_to_be_in_set", "tried", "info", column="taps", value_set=["x"])
+    where = {"row_condition": "1 / (taps - taps) > 0", "condition_parser": "spark"}
+    failing = rule("column_values_to_not_be_null", "tried", "info", column="taps", **where)
     home.judge(failing, name=NAME)
     declare(home, suite=NAME)
     land_all(home, files)
     with pytest.raises(
-        VerdictUnknown, match=r"expectation 0 tried could not be evaluated: .CAST_INVALID_INPUT"
+        VerdictUnknown, match=r"expectation 1 .tried. could not be evaluated: .DIVIDE_BY_ZERO"
     ):
         home.run(NAME)
     home.judge(

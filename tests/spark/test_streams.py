@@ -164,7 +164,7 @@ def test_streams_of_two_schemas_without_state_are_a_union(home: Home) -> None:
     land_owners(home, 0, OWNERS, more="+450,broken\n")
     assert (home.run(NAME).delivered, home.run(NAME).batches) == (len(FILES[0]) + len(OWNERS), 0)
     assert home.ask("SELECT raw FROM sluice.quarantine") == [("+450,broken",)]
-    tried = home.sluice("try", NAME, "--input", str(home.landing / "owners/000.csv"), "--json")
+    tried = home.sluice_here("try", NAME, "--input", str(home.landing / "owners/000.csv"), "--json")
     told = json.loads(tried.stdout)
     assert (told["delivered"], told["malformed"]) == (len(OWNERS), 1)
     assert_clean(home)

@@ -60,7 +60,7 @@ def delivered(home: Home) -> Home:
 
 def drawn(home: Home, file: Path) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Return the draft's expectations by column and type."""
-    done = home.sluice("suggest", "orders", "--output", str(file))
+    done = home.sluice_here("suggest", "orders", "--output", str(file))
     assert done.returncode == 0, done.stderr
     suite = json.loads(file.read_text())
     return {(one["kwargs"].get("column", ""), one["type"]): one for one in suite["expectations"]}
@@ -105,7 +105,7 @@ def test_a_drafted_suite_passes_on_its_batches_and_holds_the_odd_row(delivered: 
 def test_a_file_that_is_there_is_left_alone_unless_forced(home: Home) -> None:
     file = home.root / "mine.json"
     file.write_text("mine")
-    refused = home.sluice("suggest", "orders", "--output", str(file))
+    refused = home.sluice_here("suggest", "orders", "--output", str(file))
     assert (refused.returncode, file.read_text()) == (2, "mine")
     assert "exists already; it was not changed" in refused.stderr
     drafted = Suggestion(suite={"name": "orders", "expectations": []}, batches=1, rows=1)

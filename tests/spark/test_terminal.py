@@ -99,3 +99,26 @@ def test_ctrl_c_in_a_run_is_heard_at_once_and_ends_it_after_its_batch(home: Home
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(1,)]
     assert home.run().batches == 2
     home.assert_holds(landed)
+
+
+def test_the_name_of_a_landed_file_commands_no_terminal(home: Home) -> None:
+    """Escape what a name has of control characters, whether a run reads the file, has to name it or holds rows of it."""
+    hostile, dangling = "orders/a\x1b]0;pwned\x07.jsonl", "orders/b\x1b[2J.jsonl"
+    home.land(hostile, orders(0, 3), ["{broken"])
+    (home.landing / dangling).symlink_to("gone")
+    said = {
+        words: home.sluice(*words.split())
+        for words in (
+            "run orders",
+            "status orders",
+            "quarantine list orders",
+            "quarantine show orders 1",
+            "audit orders",
+        )
+    }
+    for words, done in said.items():
+        text = done.stdout + done.stderr
+        assert not {"\x1b", "\x07"} & set(text), f"{words}: {text!r}"
+    assert said["audit orders"].returncode == 0, said["audit orders"].stderr
+    assert r"orders/b\x1b[2J.jsonl" in said["audit orders"].stdout
+    assert re.search(r"orders/a\S*pwned\S*\.jsonl", said["quarantine show orders 1"].stdout)

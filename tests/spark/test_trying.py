@@ -142,12 +142,12 @@ def test_the_schema_is_shown_though_there_are_no_rows(home: Home, capsys: pytest
 def test_the_command_shows_rows_rules_and_the_plan_and_exits_3_where_a_run_would_stop(home: Home) -> None:
     home.land("orders/a.jsonl", orders(0, 6, negative=[1]))
     file = str(home.landing / "orders/a.jsonl")
-    shown = home.sluice("try", "orders", "--input", file, "--plan", "--rows", "2")
+    shown = home.sluice_here("try", "orders", "--input", file, "--plan", "--rows", "2")
     assert shown.returncode == 0, shown.stderr
     assert "5 rows delivered, 1 held" in shown.stdout
     assert NEGATIVE in shown.stdout
     assert "Physical Plan" in shown.stdout
     home.judge(rule("column_values_to_be_between", NEGATIVE, "critical", column="amount", min_value=0))
-    stopped = home.sluice("try", "orders", "--input", file, "--json")
+    stopped = home.sluice_here("try", "orders", "--input", file, "--json")
     assert stopped.returncode == 3, stopped.stderr
     assert any(NEGATIVE in stop for stop in json.loads(stopped.stdout)["stops"])

@@ -169,12 +169,12 @@ def test_a_mistaken_suite_is_refused_before_anything_is_read(home: Home) -> None
     home.run()
     with pytest.raises(SetupError, match="the output has no column price"):
         tried(home, rule("column_values_to_not_be_null", "price is given", "info", column="price"))
-    refused = home.sluice("whatif", "orders", "--suite", "not there.json")
+    refused = home.sluice_here("whatif", "orders", "--suite", "not there.json")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "not there.json can't be read as a suite" in refused.stderr
 
     (home.root / "tried.json").write_text(json.dumps({"name": "tried", "expectations": list(TRIED[:2])}))
-    shown = home.sluice("whatif", "orders", "--suite", "tried.json", "--json")
+    shown = home.sluice_here("whatif", "orders", "--suite", "tried.json", "--json")
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)["totals"] == {
         "batches": 1,

@@ -3,6 +3,7 @@
 airflow         a whole Airflow, the browser that looks at its pages, and what listens to its alerts
 arrow_driver    drives the real stage and commit from Arrow batches, without Spark
 backups         databases that go back in time
+commands        the command `sluice` in the test's own process, over its Spark
 compose         docker-compose.yml's set as processes of this machine
 data            what lands, and what must become of it
 databases       a database for each test, cloned from a migrated one, and a folder on S3

@@ -33,8 +33,14 @@ def new_database(dsn: str, *, template: str = "template0") -> Iterator[str]:
 
 
 def drop(dsn: str, name: str) -> None:
-    """Drop a database, whoever is connected; an autovacuum worker, which we may not end, is waited for."""
-    command = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+    """Drop a database, whoever is connected."""
+    _whoever_is_connected(
+        dsn, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+    )
+
+
+def _whoever_is_connected(dsn: str, command: sql.Composed) -> None:
+    """Run a command that ends connections; an autovacuum worker, which we may not end, is waited for."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -52,7 +58,7 @@ def clone(dsn: str, of: str, name: str) -> None:
     administer(dsn, allow(sql.Identifier(of), sql.Literal(False)))
     try:
         ended = sql.SQL("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = {}")
-        administer(dsn, ended.format(sql.Literal(of)))
+        _whoever_is_connected(dsn, ended.format(sql.Literal(of)))
         _copy(dsn, of, name)
     finally:
         administer(dsn, allow(sql.Identifier(of), sql.Literal(True)))

@@ -92,9 +92,7 @@ class Delivering:
 
     def restart(self) -> None:
         """Start again as a new process after the old one died: take the lease, and fence open attempts."""
-        with transaction(self.dsn) as cursor:
-            leases.end_run(cursor, self.session.lease, RunOutcome(outcome="died"))
-            leases.give_lease_back(cursor, self.session.lease)
+        self.end()
         self.session = arrow_driver.start(
             self.dsn,
             self.place.lake,
@@ -103,6 +101,12 @@ class Delivering:
             rules=(RULE,),
             stream_id=self.session.stream_id,
         )
+
+    def end(self) -> None:
+        """End the run as one that died, and give its lease back."""
+        with transaction(self.dsn) as cursor:
+            leases.end_run(cursor, self.session.lease, RunOutcome(outcome="died"))
+            leases.give_lease_back(cursor, self.session.lease)
 
     def batch(self, rows: pa.Table, bad: Sequence[int] = (), **changes: Any) -> LandedBatch:
         """Make the next batch, from a landed file of its own, in two tasks; the rows at `bad` break the rule."""
@@ -129,6 +133,16 @@ class Delivering:
             listen(None)
         self.batch_id += 1
         return receipt
+
+    def deliver_none(self, kind: str) -> int:
+        """Deliver a batch without a row, on record as a release or a withdrawal; return its number."""
+        newest = "SELECT max(delivery_id) FROM sluice.delivery WHERE pipeline = %s"
+        [(before,)] = self.execute(newest, self.pipeline.name)
+        number = self.deliver(self.columns.empty_table()).delivery_id
+        origin = before if kind == "release" else None
+        change = "UPDATE sluice.delivery SET kind = %s, released_from = %s WHERE delivery_id = %s"
+        self.execute(change, kind, origin, number)
+        return number
 
     def malformed(self, *records: tuple[str, str | None]) -> pa.RecordBatch:
         """Return malformed records, each a raw text and what is wrong with it, as a source hands them to a task."""

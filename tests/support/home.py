@@ -23,14 +23,15 @@ from pyspark.sql import SparkSession
 
 from etl.common.settings import Settings
 from etl.common.steps import Step, listen
-from etl.operations.audit.audit import AuditReport, audit
+from etl.operations.audit.audit import audit
+from etl.operations.audit.report import AuditReport
 from etl.pipeline import Pipeline, load_pipeline
 from etl.runs.recovery.recover import Recovered, recover
 from etl.runs.run import run
 from etl.runs.summary import Progress, Summary
 from etl.runs.workspace import Workspace
 from etl.services import Services
-from tests.support import forked, oracle
+from tests.support import commands, forked, oracle
 from tests.support.data.orders import (
     COLUMNS,
     DECLARATION,
@@ -168,6 +169,11 @@ class Home:
     def sluice(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run the command in a process of its own, which reads `given`, from a folder that is not the repository."""
         return forked.sluice(words, environment=self.environment, folder=self.root, given=given)
+
+    def sluice_here(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the command in this process and over its Spark, from a folder that is not the repository."""
+        assert self.spark is not None
+        return commands.sluice(words, self.spark, environment=self.environment, folder=self.root, given=given)
 
     def reader(self, name: str = NAME) -> oracle.Reader:
         services = self.place.services

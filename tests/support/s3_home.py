@@ -10,7 +10,7 @@ from urllib.parse import quote
 import boto3
 from botocore.config import Config
 
-from etl.operations.audit.audit import AuditReport
+from etl.operations.audit.report import AuditReport
 from tests.support.data.orders import NAME
 from tests.support.home import Home
 

@@ -80,6 +80,26 @@ def test_seconds_before_are_written_as_those_after(value: float, text: str) -> N
     assert formatting.seconds(value) == text
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), None])
+def test_where_no_value_is_finite_nothing_is_drawn_and_that_is_said(value: float | None) -> None:
+    told = {None: "–"}.get(value, formatting.number(value))
+    for drawn in (
+        charts.lines("Mean", HOURLY, {"mean": [None, value, value]}),
+        charts.amounts("Mean", HOURLY, [None, value, value], formatting.number),
+    ):
+        assert (drawn.series, drawn.top, drawn.bottom) == ((), "no finite value", "")
+        assert drawn.last == told
+        assert drawn.summary == f"Mean: 3 batches, no finite value, last {told}"
+
+
+def test_a_value_that_is_always_the_same_is_no_range() -> None:
+    drawn = charts.lines("Mean", HOURLY, {"mean": [-5.0, -5.0, None]})
+    assert (drawn.top, drawn.bottom) == ("-5 throughout", "")
+    assert " 48.0h" in drawn.series[0].path
+    drawn = charts.lines("Mean", HOURLY, {"mean": [-5.0, float("inf"), 5.0]})
+    assert (drawn.top, drawn.bottom, drawn.last) == ("5", "-5", "5")
+
+
 def drawn_at(chart: charts.Chart) -> list[tuple[float, float]]:
     """Return the left and the right edge of each bar."""
     found = re.findall(r"M([\d.]+) [\d.]+h([\d.]+)v", chart.series[0].path)

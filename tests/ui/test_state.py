@@ -16,13 +16,14 @@ from etl.airflow.pages.records import PipelineRow, pipeline_rows, reading
 from etl.airflow.pages.render import STATES, Frame
 from etl.airflow.task_try import TaskTry
 from etl.common.database import transaction
-from etl.common.errors import ContractBroken, SetupError, SluiceError
+from etl.common.errors import ContractBroken, SetupError, SluiceError, TableRefused
 from etl.common.outcome import RunOutcome
 from etl.common.statements import SQL_FOLDER
 from etl.ledger import attempts, leases
 from etl.operations.control.decide import record_decision
 from etl.pipeline import Append
 from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
+from etl.runs.run import run
 from etl.services import Services
 from etl.sinks.lake.table import Lake
 from tests.support import oracle
@@ -156,7 +157,7 @@ def test_a_stopped_batch_waits_for_a_decision_and_an_accepted_one_is_flawed(at: 
         leases.give_lease_back(cursor, at.session.lease)
     stopped = stands(at)
     assert (stopped.standing, stopped.state, stopped.stop_batch) == ("stopped", "good", 1)
-    assert stopped.diagnosis.next == "sluice decide events --batch 1 …"
+    assert stopped.diagnosis.next == "sluice decide events --batch 1 --quarantine-all --why WHY"
     decided: dict[str, Any] = {"batch": 1, "stream": at.session.stream_id, "why": "known"}
     record_decision(at.place, at.pipeline, **decided, action="quarantine-all", who="Bob")
     said = record_decision(at.place, at.pipeline, **decided, action="accept", who="Ada")
@@ -251,6 +252,21 @@ def test_a_killed_run_is_a_failed_one_before_and_after_another_takes_its_lease(a
     assert stands(at).standing == "failing"
     at.deliver(ROWS)
     assert stands(at).standing == "good"
+
+
+def test_a_run_that_is_refused_before_it_begins_is_a_failed_one(at: Delivering) -> None:
+    at.deliver(ROWS)
+    end(at, "done")
+    elsewhere = replace(at.pipeline, sink=Append(table="warehouse.elsewhere"))
+    with pytest.raises(TableRefused, match=r"has delivered to warehouse\.events"):
+        run(at.place, elsewhere)
+    assert (stands(at).standing, stands(at).outcome) == ("failing", "TableRefused")
+    nowhere = replace(at.place, services=replace(at.place.services, lake="s3://no-such-bucket/lake"))
+    with pytest.raises(
+        SetupError, match="Bucket no-such-bucket of the lake s3://no-such-bucket/lake is not there"
+    ):
+        run(nowhere, at.pipeline)
+    assert (stands(at).standing, stands(at).outcome) == ("failing", "SetupError")
 
 
 def exits(error: type[SluiceError]) -> Iterator[type[SluiceError]]:

@@ -7,7 +7,7 @@ import pytest
 
 from etl.common.errors import TableRefused
 from etl.pipeline import Append, Partition, Replace, Upsert, day, hour, identity, month
-from etl.sinks.columns import common_schema, common_type
+from etl.sinks.columns import common_schema, common_type, in_words
 from etl.sinks.open import sink_problems
 
 
@@ -64,7 +64,7 @@ def test_all_that_is_wrong_with_the_columns_is_told_at_once() -> None:
     with pytest.raises(TableRefused) as refused:
         common_schema(output, pipeline="p")
     for seen in (
-        "a: time64[us]",
+        "a is time64[us], which both sinks do not hold alike",
         "_b: names that start with _",
         "longer than PostgreSQL's 63 bytes",
         "name: twice",
@@ -103,9 +103,30 @@ def test_partitions_that_fit(by: Partition) -> None:
 )
 def test_partitions_that_do_not_fit(by: Partition) -> None:
     [problem] = sink_problems(Replace(partition_by=by), COLUMNS)
-    assert (
-        problem == f"{by.kind} of {by.column}, which is {COLUMNS.field(by.column).type}, makes no partitions"
-    )
+    is_a = {
+        "id": "a bigint",
+        "at": "a timestamp without a zone",
+        "on": "a date",
+        "x": "a double",
+        "name": "a text",
+    }
+    assert problem == f"{by.kind} of {by.column}, which is {is_a[by.column]}, makes no partitions"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (pa.int8(), "an integer"),
+        (pa.decimal128(9, 2), "a decimal(9,2)"),
+        (pa.timestamp("ns", tz="Europe/Berlin"), "a timestamp"),
+        (pa.list_(pa.int32()), "a list of an integer"),
+        (pa.map_(pa.string(), pa.list_(pa.bool_())), "a map from a text to a list of a boolean"),
+        (pa.struct([("a", pa.int8()), ("b", pa.string())]), "a struct of a, b"),
+        (pa.null(), "null in all rows"),
+    ],
+)
+def test_a_type_is_told_in_words(kind: pa.DataType, words: str) -> None:
+    assert in_words(kind) == words
 
 
 def test_columns_that_a_sink_names_and_the_transform_lacks() -> None:

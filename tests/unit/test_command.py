@@ -10,11 +10,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from etl.cli import progress
-from etl.cli.app import _report_failure
+from etl.cli.app import _report_failure, app
 from etl.cli.shared import duration, print_json, shown, who
 from etl.common.errors import SetupError, SluiceError
 
@@ -26,7 +29,7 @@ def test_a_json_document_has_no_value_that_json_does_not_have(capsys: pytest.Cap
         raise AssertionError(name)
 
     found = json.loads(capsys.readouterr().out, parse_constant=refuse)
-    assert found == {"rows": [[1.5, "nan"], ["inf", None]], "at": {"1": "-inf"}}
+    assert found == {"rows": [[1.5, "NaN"], ["Infinity", None]], "at": {"1": "-Infinity"}}
 
 
 def test_a_value_can_not_command_the_terminal() -> None:
@@ -70,6 +73,55 @@ def test_a_value_in_an_error_commands_no_terminal(capsys: pytest.CaptureFixture[
         "sluice: the file \\x1b]0;pwned\\x07\\x1b[2J of [red]Köln[/red]\n  evidence: none\n  next: look at it\n"
         in said
     )
+
+
+def test_no_hidden_option_is_suggested_for_a_misspelled_one() -> None:
+    commands = cast("Any", get_command(app)).commands
+    hidden = [
+        (name, option)
+        for name, command in commands.items()
+        for one in command.params
+        if getattr(one, "hidden", False)
+        for option in one.opts
+    ]
+    assert ("run", "--airflow") in hidden
+    for name, option in hidden:
+        said = CliRunner().invoke(app, [name, "x", option[:-1]])
+        assert said.exit_code == 2
+        assert option[:-1] in said.output
+        assert option not in said.output
+    assert "--follow" in CliRunner().invoke(app, ["run", "x", "--folow"]).output
+
+
+@pytest.mark.parametrize("word", ["WHY", "…", " WHY "])
+def test_no_command_takes_the_word_that_stands_for_a_reason(word: str) -> None:
+    commands = cast("Any", get_command(app)).commands
+    there = {(name,): one for name, one in commands.items()}
+    there |= {("quarantine", name): one for name, one in commands["quarantine"].commands.items()}
+    taking = [words for words, one in there.items() if any("--why" in option.opts for option in one.params)]
+    assert {words[-1] for words in taking} == {"decide", "discard", "recover", "release", "replay", "retire"}
+    for words in taking:
+        refused = CliRunner().invoke(app, [*words, "--why", word]).exception
+        assert isinstance(refused, SetupError)
+        assert refused.seen == f"--why {word.strip()} is no reason"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--plan", "--plan needs --before"),
+        ("--before 3 --accept-gone --why x", "--accept-gone does not go with --before"),
+        ("--accept-gone", "--accept-gone needs --why"),
+        ("--why x", "--why needs --accept-gone or --before"),
+        ("--before 3", "--before needs --why, or --plan"),
+    ],
+)
+def test_options_of_recover_that_do_not_go_together_are_refused_each_with_its_own_words(
+    options: str, said: str
+) -> None:
+    with pytest.raises(SetupError) as refused:
+        CliRunner().invoke(app, ["recover", "x", *options.split()], catch_exceptions=False)
+    assert refused.value.seen == said
 
 
 def test_the_installed_command_is_the_module() -> None:

@@ -256,7 +256,7 @@ def _by_hand(line: bytes, reader: CsvReader) -> list[Any] | None:
     ("options", "said"),
     [
         ({"encoding": "utf-7"}, "encoding 'utf-7' not among utf-8, utf-16"),
-        ({"quote": "''"}, "quote \"''\" must be 0 to 1 characters long"),
+        ({"quote": "''"}, "quote \"''\" must be 0 to 1 character long"),
         ({"multiLine": "yes"}, "multiLine 'yes' must be 'true' or 'false'"),
         ({"dateFormat": "dd MMM yyyy"}, "dateFormat 'dd MMM yyyy': MMM is none of yyyy, MM, M, dd"),
         ({"dateFormat": "dd.MM"}, "year, month and day are needed"),

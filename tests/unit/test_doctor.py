@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.settings import Settings
@@ -46,6 +49,41 @@ def test_a_warning_says_who_would_not_reach_it_and_what_to_set(tmp_path: Path) -
     lines = [finding.line() for finding in remote_warnings(settings)]
     assert all(line.startswith("WARNING") and "spark://master:7077" in line for line in lines)
     assert "SLUICE_POSTGRES" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("postgres", "told"),
+    [
+        ("host=db.example.org dbname=etl", "sslmode=prefer"),
+        ("postgresql://etl@db.example.org/etl?sslmode=require", "sslmode=require"),
+        ("postgresql://etl@db.example.org/etl?sslmode=verify-full", None),
+        ("host=/var/run/postgresql dbname=etl", None),
+        ("postgresql://etl@127.0.0.1/etl", None),
+    ],
+)
+def test_a_postgresql_elsewhere_that_nobody_looks_at_is_warned_of(
+    postgres: str, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PGSSLMODE", raising=False)
+    found = list(machine.unencrypted(Settings(postgres=SecretStr(postgres), lake="s3://bucket/lake")))
+    assert [told] * (told is not None) == [one.partition(" with ")[2].partition(" ")[0] for one in found]
+    assert not any("etl@" in one for one in found)
+
+
+def test_s3_and_kafka_elsewhere_without_encryption_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://minio.example.org:9000")
+    (file := tmp_path / "kafka.properties").write_text("")
+    settings = Settings(
+        lake="s3://bucket/lake", kafka="b1.example.org:9092,127.0.0.1:9092", kafka_properties=file
+    )
+    s3, kafka_ = machine.unencrypted(settings)
+    assert s3.startswith("S3 at minio.example.org: AWS_ENDPOINT_URL_S3 is http")
+    assert kafka_.startswith("Kafka at b1.example.org:9092: nothing is encrypted")
+    file.write_text("sasl.mechanism=PLAIN\nsecurity.protocol = SASL_SSL\n")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://minio.example.org")
+    assert list(machine.unencrypted(settings)) == []
 
 
 def test_brokers_that_take_no_connection_are_told_and_are_wrong_where_none_does() -> None:
@@ -97,5 +135,24 @@ def test_a_suite_that_is_not_there_or_is_none_is_found_before_a_file_lands(tmp_p
     (tmp_path / "orders.json").write_text('{"expectation_suite_name": "a", "expectations": []}')
     with pytest.raises(SetupError, match="`expectation_suite_name` is `name` now"):
         machine.suites(settings)
+    broken = [{"type": "expect_table_row_count_to_equal", "kwargs": {"valu": 3}}, {"kwargs": {}}]
+    (tmp_path / "orders.json").write_text(json.dumps({"name": "a", "expectations": broken}))
+    with pytest.raises(SetupError) as wrong:
+        machine.suites(settings)
+    assert f"{tmp_path}/orders.json: expectation 1 (expect_table_row_count_to_equal): " in wrong.value.seen
+    assert "it has no argument 'valu'; did you mean value?; " in wrong.value.seen
+    assert wrong.value.seen.endswith(f"{tmp_path}/orders.json: expectation 2: it has no type")
+    null, not_null = (
+        {"type": f"expect_column_values_to_{what}be_null", "kwargs": {"column": "x"}} for what in ("", "not_")
+    )
+    kwargs: dict[str, Any] = {"column": "x", "value_set": [1, None]}
+    of_a_null = {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs}
+    (tmp_path / "orders.json").write_text(
+        json.dumps({"name": "a", "expectations": [null, not_null, of_a_null]})
+    )
+    with pytest.raises(SetupError) as wrong:
+        machine.suites(settings)
+    assert "expectation 1 (expect_column_values_to_be_null(x)) and expectation 2 " in wrong.value.seen
+    assert "expectation 3 (expect_column_values_to_be_in_set(x)): its value_set has null" in wrong.value.seen
     (tmp_path / "orders.json").write_text('{"name": "a", "expectations": []}')
     assert machine.suites(settings) == "those of orders are there"

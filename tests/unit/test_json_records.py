@@ -17,7 +17,7 @@ from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.wording import visible
 from etl.sources.counts import Drift
 from etl.sources.json_records.blocks import FEW, PIECE, JsonReader, _Unfit
-from etl.sources.json_records.lines import _ARRAY
+from etl.sources.json_records.lines import _ARRAY, _GOES_ON
 from etl.sources.json_records.values import converter
 from tests.support.hostile_json import SCHEMA, hostile_records
 
@@ -182,7 +182,8 @@ def test_a_moment_is_written_in_full_or_the_record_is_held(value: str) -> None:
     ("record", "detail"),
     [
         (b"not json", "no JSON: Expecting value at character 1"),
-        (b'{"v": 1', "no JSON: Expecting ',' delimiter at its end, after character 7"),
+        (b'{"v": 1', f"no JSON: Expecting ',' delimiter at its end, after character 7; {_GOES_ON}"),
+        (b"{", "no JSON: Expecting property name enclosed in double quotes at its end, after character 1; " + _GOES_ON),
         (b'{"v": 1} {"v": 2}', "no JSON: Extra data at character 10"),
         (b'{"v": 1}}', "no JSON: Extra data at character 9"),
         (b'{"v": 01}', "no JSON: Expecting ',' delimiter at character 8"),

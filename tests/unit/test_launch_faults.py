@@ -11,7 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from etl.spark.launch_faults import environment_faults
+from etl.common.errors import SetupError
+from etl.spark.launch_faults import environment_faults, require_master
 from tests.support.environment import REPOSITORY
 
 LOCAL = {"spark.master": "local[1]", "spark.ui.enabled": "false"}
@@ -103,6 +104,13 @@ def test_options_that_java_does_not_take_are_told_with_where_they_are_from(
     [
         ({"spark.driver.memory": "abc"}, "Invalid maximum heap size: -Xmxabc"),
         ({"spark.executor.heartbeatInterval": "x"}, "spark.executor.heartbeatInterval=x"),
+        ({"spark.sql.shuffle.partitions": "many"}, "Spark does not take spark.sql.shuffle.partitions=many"),
+        (
+            {"spark.sql.files.maxPartitionBytes": "128 parsecs", "spark.sql.autoBroadcastJoinThreshold": "x"},
+            "Spark does not take spark.sql.autoBroadcastJoinThreshold=x (",
+        ),
+        ({"spark.reducer.maxSizeInFlight": "huge"}, "Spark does not take spark.reducer.maxSizeInFlight=huge"),
+        ({"spark.sql.sources.partitionOverwriteMode": "never"}, "partitionOverwriteMode=never"),
         ({"spark.master": "locl"}, "SLUICE_SPARK_MASTER=locl is no master of Spark"),
     ],
 )
@@ -111,3 +119,41 @@ def test_a_setting_that_spark_does_not_take_is_named(tmp_path: Path, conf: dict[
     assert kind == "SetupError"
     assert seen in told
     assert all(f"{name}={value}" in told for name, value in conf.items() if name != "spark.master")
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *(
+            "local",
+            "local[*]",
+            "local[2]",
+            *("local[*, 3]", "local[4 , 2]"),
+            *("local-cluster[2,1,1024]", "local-cluster[ 2 , 1 , 1024 ]"),
+            "yarn",
+            "spark://host:7077",
+        ),
+        *("spark://one:7077,two:7077", "k8s://https://host:6443", "theirs://somewhere"),
+    ],
+)
+def test_the_form_of_a_master_that_may_be_one_is_taken(master: str) -> None:
+    require_master(master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "locl",
+        "local[two]",
+        "local[]",
+        "local[ 4]",
+        "local-cluster[2]",
+        "spark:/host:7077",
+        "host:7077",
+        "spark://",
+    ],
+)
+def test_what_by_its_form_is_no_master_is_refused_without_spark(master: str) -> None:
+    with pytest.raises(SetupError, match="is no master of Spark: it names none of these") as refused:
+        require_master(master)
+    assert "spark://host:7077" in refused.value.remedy

@@ -1,4 +1,4 @@
-"""How a replay or a release that PostgreSQL lost is had again: by the command that is named."""
+"""How a replay, a release or a withdrawal that PostgreSQL lost is had again: by the command that is named."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_lost_replays_had_replaced_is_named_as_it_is_now() -> None:
         lost(9, "replay", supersedes=(7, 8)),
     ]
     advice = [how_to_redo(one, {one.delivery_id: one for one in all_lost}, {"new"}) for one in all_lost]
-    assert "`sluice replay orders --deliveries 3..4,6`; 1 files of history" in advice[0]
+    assert "`sluice replay orders --deliveries 3..4,6`; 1 file of history" in advice[0]
     assert "such as old:" in advice[0]
     assert "`sluice quarantine list orders --delivery 3`, " in advice[1]
     assert advice[2].endswith("is in force again: `sluice replay orders --deliveries 3..4,6`")
@@ -55,6 +55,16 @@ def test_a_lost_load_is_missed_until_its_files_are_had_again() -> None:
     assert is_missed(one, {7: one}, set(), set(), set())
     assert not is_missed(one, {7: one}, set(), set(), {"old"})
     assert not is_missed(replace(one, known=True), {}, set(), set(), set()), "it failed, and has told so"
+
+
+def test_a_lost_withdrawal_is_missed_while_what_it_had_taken_out_is_in_force() -> None:
+    one = lost(9, "withdrawal", supersedes=(3, 5, 7))
+    all_lost = {7: lost(7, "release", released_from=3), 9: one}
+    assert how_to_redo(one, all_lost, set()).endswith(
+        "is in force again: `sluice recover orders --before 3 --why WHY`"
+    )
+    assert is_missed(one, all_lost, {5}, set(), set())
+    assert not is_missed(one, all_lost, {4}, {3}, set())
 
 
 def test_a_lost_replay_is_missed_while_what_it_had_replaced_is_in_force() -> None:

@@ -369,6 +369,29 @@ def test_all_broken_files_are_reported_together_with_their_lines(tmp_path: Path)
         assert part in caught.value.seen
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("Pipeline(sorces=(), name='a')", "Pipeline has no field 'sorces'; did you mean sources?"),
+        ("Append(colour='red')", "Append has no field 'colour'; it has partition_by, table"),
+        ("Files('a/*.csv', max_file=3)", "Files has no field 'max_file'; did you mean max_files?"),
+        ("day(colum='at')", "day has no field 'colum'; did you mean column?"),
+        ("Upsert(keys=('a',))", "Upsert lacks 'newest'"),
+        ("Socket()", "Socket lacks 'host' and 'port'"),
+        ("Upsert(('a',), 'b')", "Upsert takes all its fields by name, such as table=…"),
+        ("Files('a/*.csv', 'csv')", "Files takes all its fields but pattern by name, such as options=…"),
+        ("len(a=1)", "TypeError: len() takes no keyword arguments"),
+    ],
+)
+def test_a_call_that_a_declaration_gets_wrong_is_told_in_its_own_words(
+    tmp_path: Path, written: str, told: str
+) -> None:
+    (tmp_path / "a.py").write_text(f"from etl.pipeline import *\n\nPIPELINE = {written}\n")
+    with pytest.raises(SetupError) as caught:
+        load_pipelines([tmp_path])
+    assert caught.value.seen.endswith(f"a.py: line 3: {told}")
+
+
 def test_one_table_belongs_to_one_pipeline(tmp_path: Path) -> None:
     write(tmp_path, "events")
     write(tmp_path, "other", sink='table="warehouse.events"')

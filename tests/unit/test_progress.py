@@ -51,7 +51,10 @@ def test_a_run_tells_what_it_read_beside_what_came_out_and_what_was_left_out() -
         "200 rows, or groups of rows, came behind the watermark and are in neither sink; `late=`"
     )
     assert "late=" not in list(done_lines(replace(windows, late="at"), summary))[1]
-    receipt = Receipt(batch_id=6, delivery_id=9, delivered=1, dropped=1)
+    receipt = Receipt(batch_id=6, delivery_id=9, delivered=1, dropped=1, columns=("column c added (text)",))
+    assert line("hours", receipt).endswith("; its tables have changed: column c added (text)")
+    summary.add(receipt)
+    assert "its tables have changed: column c added (text)" in done_lines(windows, summary)
     assert "1 row, or group of rows, came behind the watermark and is in neither sink" in line(
         "hours", receipt
     )

@@ -32,6 +32,7 @@ def test_every_default_is_placed_below_home(folder: Path) -> None:
     assert found.embedded_s3
     assert found.backup_horizon == timedelta(days=7)
     assert found.slow_task == timedelta(minutes=10)
+    assert found.task_limit == timedelta(hours=6)
 
 
 def test_the_file_is_found_upwards_and_its_paths_count_from_its_folder(
@@ -64,11 +65,13 @@ def test_lists_and_tables_can_be_set_in_the_environment(
     monkeypatch.setenv("SLUICE_SUITES", '["three"]')
     monkeypatch.setenv("SLUICE_SPARK_CONF", '{"a": 1}')
     monkeypatch.setenv("SLUICE_BACKUP_HORIZON", "P1DT12H")
+    monkeypatch.setenv("SLUICE_TASK_LIMIT", "none")
     found = load_settings()
     assert found.pipelines == (folder / "one", Path("/two"))
     assert found.suites == (folder / "three",)
     assert found.spark_conf == {"a": "1"}
     assert found.backup_horizon == timedelta(hours=36)
+    assert found.task_limit is None
 
 
 @pytest.mark.parametrize("value", ["one:", ":one", "one::", '["", "one"]'])
@@ -87,6 +90,19 @@ def test_folders_are_handed_on_as_they_are(
     found = load_settings()
     assert found.pipelines == tuple(map(Path, folders))
     (folder / "sluice.toml").write_text("")
+    for name, value in same_place(found).items():
+        monkeypatch.setenv(name, value)
+    assert load_settings() == found
+
+
+@pytest.mark.parametrize("limit", ["none", "PT2H"])
+def test_a_limit_that_is_none_is_handed_on_as_that(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setenv("SLUICE_TASK_LIMIT", limit)
+    found = load_settings()
+    assert found.task_limit == (None if limit == "none" else timedelta(hours=2))
+    assert same_place(found)["SLUICE_TASK_LIMIT"] == (limit if limit == "none" else "PT7200S")
     for name, value in same_place(found).items():
         monkeypatch.setenv(name, value)
     assert load_settings() == found
@@ -125,7 +141,10 @@ def test_all_problems_of_both_sources_are_reported_together(
         ("SLUICE_PIPELINES", ":", "names no folder"),
         ("SLUICE_HOME", "~nobody-of-this-name/x", "no home directory for ~nobody-of-this-name in"),
         ("SLUICE_CONFIG", "~nobody-of-this-name/x", "no home directory for ~nobody-of-this-name in"),
-        ("SLUICE_S3_PORT", "70000", "less than or equal to 65535"),
+        ("SLUICE_S3_PORT", "70000", "must be at most 65,535"),
+        ("SLUICE_S3_PORT", "-1", "must be at least 0"),
+        ("SLUICE_PG_CONNECTIONS", "many", "must be a whole number"),
+        ("SLUICE_RECORD_FIELDS", "1", "must be at least 1,000"),
         ("SLUICE_CONFIG", "/nowhere/sluice.toml", "there is no such file"),
         ("SLUICE_BACKUP_HORIZON", "PT0S", "longer than nothing"),
         ("SLUICE_SLOW_TASK", "PT0S", "longer than nothing"),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
 import etl
-from etl.runs.slow_tasks import lasting
+from etl.common.errors import ServiceAway, SluiceError, TaskTooLong
+from etl.runs.query import BatchFailure
+from etl.runs.slow_tasks import end_of, lasting
 from etl.spark.stacks.running_tasks import is_in_python, java_place
 from etl.spark.stacks.worker_places import place_of, read_frames
 
@@ -117,3 +121,34 @@ def test_a_task_whose_call_of_spark_s_reads_from_a_worker_is_in_python() -> None
 def test_how_long_is_written_as_people_do() -> None:
     spans = [0.04, 1, 1.26, 59.6, 600, 7199, 12_600]
     assert [lasting(one) for one in spans] == ["0.0 s", "1 s", "1.3 s", "60 s", "10 min", "120 min", "3.5 h"]
+
+
+def test_what_ends_at_its_limit_is_told_by_what_became_of_its_batch() -> None:
+    def away() -> int:
+        raise ServiceAway("PostgreSQL does not answer", remedy="start it")
+
+    none, seventh, untold = (
+        end_of("orders", "orders: batch 3 was slow.", [], one) for one in (lambda: None, lambda: 7, away)
+    )
+    assert "slow. Nothing of the batch was delivered" in none.seen
+    assert "Spark's JVM was ended for it, but the batch had come to its end: it is delivery 7" in seventh.seen
+    told = "`sluice status orders` tells whether the batch was delivered, which can't be told now (PostgreSQL"
+    assert told in untold.seen
+    assert [type(one) for one in (none, seventh, untold)] == [TaskTooLong, SluiceError, TaskTooLong]
+
+
+def test_the_end_of_a_batch_at_its_commit_is_waited_for() -> None:
+    failure, begun, goes_on = BatchFailure(), Event(), Event()
+
+    def commit(_frame: Any, _number: int) -> None:
+        begun.set()
+        goes_on.wait(60)
+
+    assert failure.await_end(0)
+    batch = Thread(target=failure.capturing(commit), args=(None, 0))
+    batch.start()
+    assert begun.wait(60)
+    assert not failure.await_end(0.01)
+    goes_on.set()
+    assert failure.await_end(60)
+    batch.join()

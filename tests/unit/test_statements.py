@@ -15,7 +15,9 @@ from etl.common.statements import SQL_FOLDER, file_of
 
 ETL = Path(__file__).resolve().parents[2] / "etl"
 PAGES = "etl.airflow.pages.records"  # its `fetch_rows` executes the statement of which it is told the name
-NOT_OURS = {SQL_FOLDER / "rights.sql"}  # a script that is printed; so are the migrations, which yoyo reads
+NOT_OURS = {
+    SQL_FOLDER / "rights.sql"
+}  # a script that is printed; so are the migrations, which are applied whole
 
 Files = Mapping[str, str]  # a module, by its dotted name, and the text of its SQL file
 Sources = Mapping[str, str]  # a module, and its own text

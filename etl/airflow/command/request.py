@@ -27,7 +27,8 @@ from etl.airflow.command import tries
 from etl.airflow.run_form import FIELDS
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
-from etl.common.number_ranges import format_ranges, parse_ranges
+from etl.common.number_ranges import format_ranges, parse_ranges, shortened
+from etl.common.wording import pluralize
 from etl.ledger.quarantine import RowSelection as Rows
 from etl.ledger.quarantine import held_rows, require_held
 from etl.pipeline.dag_names import replays_of
@@ -92,9 +93,14 @@ def run_requested(
             summary.drifted = tries.new_drift(dsn, pipeline.name, summary.deliveries)
         if summary.run or task_try.release:  # of a release an earlier try may have done all
             untold = tries.untold(dsn, pipeline.name, task_try)
-            summary.unreported, summary.snapshot_id = untold.deliveries, untold.snapshot_id
+            summary.unreported, summary.unreported_batches = (
+                shortened(untold.deliveries),
+                len(untold.deliveries),
+            )
             summary.unreported_rows, summary.unreported_quarantined = untold.rows, untold.quarantined
-            summary.replaced = untold.replaced
+            summary.replaced, summary.snapshot_id = shortened(untold.replaced), untold.snapshot_id
+            summary.told_to = untold.told_to
+            summary.told_delivery, summary.told_run = untold.told_delivery, untold.told_run
     return summary
 
 
@@ -297,5 +303,5 @@ def _interval(pipeline: Pipeline, task_try: TaskTry) -> tuple[dt.datetime, dt.da
 
 
 def _why(task_try: TaskTry) -> str:
-    cleared = f", cleared {task_try.clear_number} times" if task_try.clear_number else ""
+    cleared = f", cleared {pluralize(task_try.clear_number, 'time')}" if task_try.clear_number else ""
     return f"{task_try.run_type} run {task_try.dag_run_id} of {task_try.dag_id}{cleared}"

@@ -16,6 +16,7 @@ import psycopg2
 from etl.airflow.task_try import TaskTry
 from etl.common.database import migrate, rows_as, transaction
 from etl.common.errors import SluiceError
+from etl.common.number_ranges import consecutive
 from etl.common.outcome import RunOutcome
 from etl.common.statements import Statements
 from etl.pipeline.dag_names import replays_of
@@ -25,6 +26,7 @@ STATEMENTS = Statements(__name__)
 log = logging.getLogger("sluice")
 
 DONE = "done"  # what the statements of the ledger take for a success
+MOST = 1_000  # numbers and ranges in one asset event
 
 Became = Callable[[str], None]  # told the run's id, once it has the lease
 
@@ -128,7 +130,7 @@ def delivered_by(dsn: str, task_try: TaskTry) -> set[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Unreported:
-    """One delivery that no successful try has told of."""
+    """One delivery that no asset event has told of."""
 
     delivery_id: int
     live: bool
@@ -141,13 +143,16 @@ class _Unreported:
 
 @dataclass(frozen=True, kw_only=True)
 class Untold:
-    """What no successful try has told of yet."""
+    """What no asset event has told of yet."""
 
     deliveries: list[int]  # in force, in the order of their commits
     rows: int  # that these delivered
     quarantined: int  # that these held
     replaced: list[int]  # whose place was taken
     snapshot_id: int | None  # the newest of the lake's table
+    told_to: int  # the commit up to which this is all
+    told_delivery: int | None  # that this commit made; None: nothing was delivered yet
+    told_run: str | None  # which made it
 
 
 def new_drift(dsn: str, pipeline: str, deliveries: Sequence[int]) -> list[str]:
@@ -158,22 +163,37 @@ def new_drift(dsn: str, pipeline: str, deliveries: Sequence[int]) -> list[str]:
 
 
 def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:
-    """Return what this try is to tell of, its own deliveries included; note how far it tells.
+    """Return what this try is to tell of, its own deliveries included: all after what the newest asset event tells.
 
-    Once it ends well, no other try tells of them. A run that fails in the middle has delivered, and so has a
-    replay from the command line, but neither makes an asset event: what they did is told by the next run that
-    succeeds. Runs of the DAG for replays and releases tell of what such runs did, others of all else: two
-    that end at once would both tell of the same.
+    Airflow makes the event with the task's success, and not before: what a try told that was no success in the end,
+    the next one tells. A run that fails in the middle has delivered, and so has a replay from the command line, but
+    neither makes an event: what they did is told by the next run that succeeds. Runs of the DAG for replays and
+    releases tell of what such runs did, others of all else: two that end at once would both tell of the same.
+
+    How far this try tells is noted in the ledger, too, for where Airflow has no event left.
     """
+    dag_id, replays = task_try.dag_id, replays_of(pipeline)
     with transaction(dsn) as cursor:
         STATEMENTS.execute(
-            cursor, "unreported", pipeline=pipeline, dag_id=task_try.dag_id, replays=replays_of(pipeline)
+            cursor,
+            "told_to",
+            pipeline=pipeline,
+            dag_id=dag_id,
+            replays=replays,
+            event=task_try.told_to,
+            delivery=task_try.told_delivery,
+            run=task_try.told_run,
         )
-        unreported = rows_as(cursor, _Unreported)
+        [(told_to,)] = cursor.fetchall()
+        STATEMENTS.execute(
+            cursor, "unreported", pipeline=pipeline, dag_id=dag_id, replays=replays, told_to=told_to
+        )
+        unreported = _named_by_one_event(rows_as(cursor, _Unreported))
         if unreported:
-            STATEMENTS.execute(
-                cursor, "airflow_try_tells", **_key(task_try), told_to=unreported[-1].commit_seq
-            )
+            told_to = unreported[-1].commit_seq
+            STATEMENTS.execute(cursor, "airflow_try_tells", **_key(task_try), told_to=told_to)
+        STATEMENTS.execute(cursor, "delivery_of_commit", pipeline=pipeline, commit_seq=told_to)
+        told_delivery, told_run = cursor.fetchone() or (None, None)
     live = [one for one in unreported if one.live]
     snapshots = [one.snapshot_id for one in live if one.snapshot_id is not None]
     return Untold(
@@ -182,4 +202,18 @@ def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:
         quarantined=sum(one.quarantined for one in live),
         replaced=sorted({old for one in unreported for old in one.replaced}),
         snapshot_id=snapshots[-1] if snapshots else None,
+        told_to=told_to,
+        told_delivery=told_delivery,
+        told_run=told_run,
     )
+
+
+def _named_by_one_event(unreported: list[_Unreported]) -> list[_Unreported]:
+    """Return the first of these, about as many as MOST numbers and ranges name; the next event names the others."""
+    named, last = 0, -1
+    for place, one in enumerate(unreported):
+        named += len(consecutive(one.replaced)) + (one.live and one.delivery_id != last + 1)
+        if place and named > MOST:
+            return unreported[:place]
+        last = one.delivery_id if one.live else last
+    return unreported

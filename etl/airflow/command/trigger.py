@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
-from etl.airflow.api import Api, Refused
+from etl.airflow.api import Api, Refused, Unfinished
 from etl.common.errors import ServiceAway, SluiceError
 from etl.runs.summary import Summary
 
 TASK = "run"
 KNOWN_WITHIN = 60  # seconds; the DAG processor looks every few
 LONGEST = 24 * 3600  # seconds
-BEFORE_THE_SCHEDULE = timedelta(days=400)  # longer than any schedule's interval
+CONFLICT = 409  # another run of the DAG has that logical date
+IDLE = (
+    None,
+    "scheduled",
+    "up_for_retry",
+    "up_for_reschedule",
+)  # states of a task that no paused DAG goes on with
 
 
 class RunFailed(SluiceError):
@@ -27,20 +32,65 @@ class RunFailed(SluiceError):
 def trigger(api: Api, name: str, say: Callable[[str], None]) -> Summary:
     """Start the DAG `name`, pass on what its task says of each batch, and return the run's summary.
 
-    A DAG that was paused is paused again afterwards: its schedule stays as somebody set it.
+    A DAG that was paused is paused again afterwards, and nothing that came meanwhile waits in it for ever.
     """
     _await_dag(api, name)
-    paused = api.is_paused(name)
-    # Unpaused, the DAG begins with its schedule's last interval, if nothing that waits is older.
-    run = api.trigger(name, run_after=datetime.now(UTC) - BEFORE_THE_SCHEDULE if paused else None)
+    if not api.is_paused(name):
+        run = api.trigger(name)
+        _follow(api, name, run, say)
+        return _summary(api, name, run)
+    waited = {one.run for one in api.unfinished(name)}
+    run = _instead_of_the_schedules(api, name)
     try:
-        if paused:
-            api.unpause(name)
+        api.unpause(name)
         _follow(api, name, run, say)
     finally:
-        if paused:
-            api.pause(name)
+        api.pause(name)
+        for one in api.unfinished(name):
+            if one.run == run or (one.kind == "scheduled" and one.run not in waited):
+                _let_none_wait(api, name, one, say)
     return _summary(api, name, run)
+
+
+def _instead_of_the_schedules(api: Api, name: str) -> str:
+    """Trigger a paused DAG by a run that takes the place of the one which its schedule owes, if it owes one.
+
+    Airflow would make that one as soon as the DAG is not paused, and start it first, for its date is older. Ours is
+    of now, so that the home page counts it.
+    """
+    try:
+        return api.trigger(name, due=api.due(name))
+    except Refused as refused:
+        if refused.status != CONFLICT:
+            raise
+        return api.trigger(name)  # an earlier run has that place: the schedule makes none either
+
+
+def _let_none_wait(api: Api, name: str, one: Unfinished, say: Callable[[str], None]) -> None:
+    """End a run of the DAG, paused now, that would wait until somebody unpauses it; leave one at work to its end.
+
+    One that has made a try is marked failed, and any other removed.
+    """
+    tasks = api.tasks(name, one.run)
+    at_work = f"{name}: the run {one.run} has begun, and goes on to the end of its try"
+    if any(task.state not in IDLE for task in tasks):
+        say(at_work)
+    elif any(
+        task.tries > (task.state == "scheduled") for task in tasks
+    ):  # this one's first has its number already
+        api.set_failed(name, one.run)
+        say(
+            f"{name}: the run {one.run} waited for another try, which no paused DAG makes; it is marked failed"
+        )
+    else:
+        try:
+            if not one.waits:
+                api.queue_again(name, one.run)  # Airflow removes no run that it calls running
+            api.remove(name, one.run)
+        except Refused as refused:
+            if refused.status != CONFLICT:
+                raise
+            say(at_work)
 
 
 def _await_dag(api: Api, name: str) -> None:

@@ -95,9 +95,11 @@ def overview(
     request: Request,
     user: User,
     start: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    retired: bool = False,
 ) -> HTMLResponse:
     return _answer(
-        request, lambda cursor, frame: pages.overview(cursor, _permitted(user), frame, start=start)
+        request,
+        lambda cursor, frame: pages.overview(cursor, _permitted(user), frame, start=start, retired=retired),
     )
 
 

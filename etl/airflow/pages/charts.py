@@ -15,11 +15,13 @@ from typing import Protocol
 
 from etl.airflow.pages.formatting import day, number, seconds, share
 from etl.airflow.pages.records import BatchRow, VerdictRow, new_streams
+from etl.common.wording import pluralize
 
 WIDTH, HEIGHT = 480, 96  # of the drawing area, in SVG's own units
 BATCHES = 240  # in one chart
 WIDEST = 16  # a bar
 NEAREST = 1  # the middles of two bars
+NO_VALUE = "no finite value"
 
 
 class Dated(Protocol):
@@ -129,6 +131,8 @@ def amounts(
     write: Callable[[float | None], str],
 ) -> Chart:
     """Draw a bar for each value, oldest first; none where there is no value."""
+    if not any(value is not None and math.isfinite(value) for value in values):
+        return _without_value(title, batches, write(_newest(values)))
     drawn = [max(value, 0) if value is not None and math.isfinite(value) else 0 for value in values]
     return _bar_chart(title, batches, title, "delivered", drawn, write, _newest(values))
 
@@ -136,24 +140,42 @@ def amounts(
 def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[float | None]]) -> Chart:
     """Draw each named series as a line, oldest first; at most three.
 
-    The lines lie between the least and the greatest value of all.
+    The lines lie between the least and the greatest value of all; of no finite value nothing is drawn.
     """
     all_ = [one for values in named.values() for one in values if one is not None and math.isfinite(one)]
-    low, high = min(all_, default=0), max(all_, default=0)
-    places = _places(batches)
     newest = " / ".join(number(_newest(values)) for values in named.values())
+    if not all_:
+        return _without_value(title, batches, newest)
+    low, high = min(all_), max(all_)
+    places = _places(batches)
     return Chart(
         title=title,
         series=tuple(
             Series(name=name, kind=f"line{index}", path=_line(places, values, low, high))
             for index, (name, values) in enumerate(named.items())
         ),
-        top=number(high),
-        bottom=number(low),
+        top=number(high) if high > low else f"{number(high)} throughout",
+        bottom=number(low) if high > low else "",
         last=newest,
         dates=_dates(batches),
-        summary=f"{title}: {len(batches)} batches, from {number(low)} to {number(high)}, last {newest}",
+        summary=f"{_of(title, batches)}, from {number(low)} to {number(high)}, last {newest}",
     )
+
+
+def _without_value(title: str, batches: Sequence[Dated], newest: str) -> Chart:
+    return Chart(
+        title=title,
+        series=(),
+        top=NO_VALUE,
+        last=newest,
+        dates=_dates(batches),
+        summary=f"{_of(title, batches)}, {NO_VALUE}, last {newest}",
+    )
+
+
+def _of(title: str, batches: Sequence[Dated]) -> str:
+    """Say of how many batches a chart is."""
+    return f"{title}: {pluralize(len(batches), 'batch', 'batches')}"
 
 
 def _newest(old_first: Sequence[float | None]) -> float | None:
@@ -250,7 +272,7 @@ def _chart(
         top=top,
         last=now,
         dates=_dates(batches),
-        summary=f"{title}: {len(batches)} batches, at most {top}, last {now}",
+        summary=f"{_of(title, batches)}, at most {top}, last {now}",
     )
 
 

@@ -33,7 +33,7 @@ class Rows:
     """The held rows of a choice, as they are now."""
 
     ids: tuple[int, ...]  # on which is decided
-    malformed: int  # never became rows: a release leaves them
+    uncorrected: int  # can't be released as they are: a release leaves them
     more: bool  # than one decision from a page takes
 
     @property
@@ -51,6 +51,16 @@ class ReleaseRequest:
     state: str  # of the Airflow run
     paused: bool
 
+    @property
+    def waits(self) -> bool:
+        """Return True if it does not begin before somebody unpauses the DAG."""
+        return self.paused and self.state == "queued"
+
+    @property
+    def goes_on(self) -> bool:
+        """Return True if the run ends without anybody's doing."""
+        return self.state in ("queued", "running") and not self.waits
+
 
 def rows_of(cursor: Cursor, choice: Choice) -> Rows:
     held = fetch_rows(
@@ -62,6 +72,6 @@ def rows_of(cursor: Cursor, choice: Choice) -> Rows:
         delivery=choice.delivery,
         limit=MOST + 1,
     )
-    malformed = sum(one.malformed for one in held) if choice.action == "release" else 0
-    ids = tuple(one.quarantine_id for one in held if not (malformed and one.malformed))
-    return Rows(ids=ids, malformed=malformed, more=len(held) > MOST)
+    uncorrected = sum(one.uncorrected for one in held) if choice.action == "release" else 0
+    ids = tuple(one.quarantine_id for one in held if not (uncorrected and one.uncorrected))
+    return Rows(ids=ids, uncorrected=uncorrected, more=len(held) > MOST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from typing import Any
 
 LONGEST_VALUE = 120  # characters of one value in a table
@@ -12,13 +13,15 @@ LONGEST_VALUE = 120  # characters of one value in a table
 def number(value: float | None) -> str:
     if value is None:
         return "–"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, float) and 1000 <= abs(value) < 1e15:
         value = round(value)  # four digits would be told by an exponent
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def rounded(value: float | None) -> str:
-    return number(None if value is None else round(value))
+    return number(value if value is None or not math.isfinite(value) else round(value))
 
 
 def share(value: float | None) -> str:

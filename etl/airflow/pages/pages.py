@@ -61,6 +61,7 @@ from etl.airflow.pages.rows import table as table_of
 from etl.airflow.pages.rows import values as values_of
 from etl.airflow.pages.verdicts import broken_first, of_report, verdicts_of
 from etl.common.database import Cursor
+from etl.common.wording import pluralize
 from etl.ledger import activity
 
 STRIP = 30  # batches of each pipeline in the overview
@@ -113,14 +114,26 @@ class Overview:
     def summary(self) -> str:
         """Tell the strip in words."""
         counted = Counter(STATES[one.state][1].lower() for one in self.strip)
-        return f"last {len(self.strip)} batches: " + ", ".join(f"{n} {state}" for state, n in counted.items())
+        return f"last {pluralize(len(self.strip), 'batch', 'batches')}: " + ", ".join(
+            f"{n} {state}" for state, n in counted.items()
+        )
 
 
 def overview(
-    cursor: Cursor, permitted: Callable[[list[str]], list[str]], frame: Frame, *, start: int = 0
+    cursor: Cursor,
+    permitted: Callable[[list[str]], list[str]],
+    frame: Frame,
+    *,
+    start: int = 0,
+    retired: bool = False,
 ) -> Page:
-    """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit."""
-    rows = pipeline_rows(cursor, permitted(pipeline_names(cursor)))
+    """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit.
+
+    They are those that are retired, or those that are not; of the others it is told how many there are.
+    """
+    known = pipeline_names(cursor)
+    mine = permitted(list(known))
+    rows = pipeline_rows(cursor, [name for name in mine if known[name] == retired])
     rows.sort(key=lambda row: (WORST_FIRST.index(row.standing), row.pipeline))
     listed = rows[start : start + PIPELINES]
     names = [row.pipeline for row in listed]
@@ -133,6 +146,8 @@ def overview(
         frame,
         lines=[Overview(row=row, strip=strips.get(row.pipeline, ())) for row in listed],
         following=start + PIPELINES if len(rows) > start + PIPELINES else None,
+        retired=retired,
+        others=len(mine) - len(rows),
     )
 
 

@@ -15,6 +15,7 @@ from etl.common.statements import Statements
 from etl.ledger.activity import Ran
 from etl.ledger.diagnosis import Diagnosis, diagnose
 from etl.ledger.leases import SILENCE
+from etl.ledger.quarantine import columns_not_as_read
 from etl.ledger.stops import Stop
 
 STATEMENTS = Statements(__name__)
@@ -33,6 +34,9 @@ class PipelineRow:
     pipeline: str
     table: str
     anew: str | None  # the command of a run, where each begins anew
+    retired_at: dt.datetime | None  # when somebody said that it will not run again
+    retired_by: str | None
+    retired_why: str | None
     now: dt.datetime  # of the database
     delivery_id: int | None  # its last live delivery; None before the first
     batch_id: int | None
@@ -343,6 +347,7 @@ class FileRow:
 class StatusRow:
     status: str
     rows: int
+    uncorrected: int  # of them, can't be released as they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +364,7 @@ class DecidedRow:
 @dataclass(frozen=True, kw_only=True)
 class HeldId:
     quarantine_id: int
-    malformed: bool  # it never became a row
+    uncorrected: bool  # it can't be released as it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,6 +411,11 @@ class HeldWhole(CommittedRow):
     decided_at: dt.datetime | None
     replaces: bool  # each batch takes the place of all before it
     report: str | None
+
+    @property
+    def uncorrected(self) -> bool:
+        """Return True if it can't be released as it is."""
+        return self.row is None or bool(columns_not_as_read(self.reasons))
 
 
 def new_streams(old_first: Sequence[BatchRow]) -> frozenset[int]:
@@ -456,8 +466,9 @@ def reasons_of_last(cursor: Cursor, pipeline: str) -> list[str]:
     return [reason for (reason,) in STATEMENTS.execute(cursor, "reasons_of_last", pipeline=pipeline)]
 
 
-def pipeline_names(cursor: Cursor) -> list[str]:
-    return [name for (name,) in STATEMENTS.execute(cursor, "pipelines").fetchall()]
+def pipeline_names(cursor: Cursor) -> dict[str, bool]:
+    """Return all pipelines that ever ran, each with whether it is retired."""
+    return dict(STATEMENTS.execute(cursor, "pipelines").fetchall())
 
 
 def pipeline_rows(cursor: Cursor, pipelines: Sequence[str]) -> list[PipelineRow]:

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from etl.airflow.pages import formatting
 from etl.airflow.pages.records import MOST_COUNTED, PipelineRow, pipeline_rows
 from etl.common.database import Cursor
-from etl.common.wording import drifted, left_out
+from etl.common.wording import drifted, left_out, pluralize
 from etl.pipeline.dag_names import replays_of
 
 FOLDER = Path(__file__).parent / "templates"
@@ -82,6 +82,7 @@ def _environment() -> Environment:
     for name in ("number", "share", "moment", "day", "span", "briefly", "size", "cut", "as_json"):
         environment.filters[name] = getattr(formatting, name)
     environment.filters["left_out"] = left_out
+    environment.filters["pluralize"] = pluralize
     environment.globals["drifted"] = drifted
     environment.globals["name_of"] = formatting.name_of
     environment.globals["titled"] = formatting.titled

@@ -20,6 +20,7 @@ SPOKEN_OF = ("column", "column_A", "column_B")  # kwargs that name a column
 NO_OBSERVATIONS = frozenset(
     {"partial_unexpected_index_list", "unexpected_index_list", "partial_unexpected_counts", "details"}
 )
+CONDITION = "row_condition"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,9 @@ def _observed(entry: Mapping[str, Any]) -> Observed:
     columns = [kwargs[name] for name in SPOKEN_OF if name in kwargs]
     columns += listed if isinstance(listed, list) else []
     arguments = {name: value for name, value in kwargs.items() if name not in (*SPOKEN_OF, "column_list")}
+    if CONDITION in arguments:
+        arguments |= {CONDITION: _condition(arguments[CONDITION])}
+        arguments.pop("condition_parser", None)
     samples = result.get("partial_unexpected_list")
     raw = as_json(result)
     kind, name = str(config.get("type") or ""), _table(config.get("meta")).get("name")
@@ -117,6 +121,21 @@ def _observed(entry: Mapping[str, Any]) -> Observed:
         else (),
         raw=cut(raw, LONGEST_RESULT),
     )
+
+
+def _condition(value: Any) -> str:
+    """Write a row condition as text: GX keeps it as a tree, in the leaf of which is the text of one that was written so."""
+    content = _table(value)
+    parts, column = content.get("conditions"), _table(content.get("column")).get("name")
+    if "pass_through_filter" in content:
+        return cut(content["pass_through_filter"])
+    if isinstance(parts, list):
+        return cut(f" {str(content.get('type')).upper()} ".join(f"({_condition(part)})" for part in parts))
+    if "is_null" in content:
+        return cut(f"{column} IS {'NULL' if content['is_null'] else 'NOT NULL'}")
+    if "operator" in content:
+        return cut(f"{column} {content['operator']} {as_json(content.get('parameter'))}")
+    return cut(value)
 
 
 def _notes(notes: Any) -> str:

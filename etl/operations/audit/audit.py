@@ -8,11 +8,11 @@ run may go on meanwhile. Nothing is changed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import psycopg2
 import pyarrow as pa
@@ -20,15 +20,17 @@ from psycopg2 import sql
 from pyiceberg.table.metadata import TableMetadata
 
 from etl.common.database import Cursor, migrate, rows, savepoint, transaction
-from etl.common.errors import NeedsPerson
-from etl.common.number_ranges import format_ranges
 from etl.common.paths import shown
 from etl.common.record_columns import is_own
 from etl.common.statements import Statements
-from etl.common.wording import pluralize
 from etl.ledger import streams
-from etl.ledger.deliveries import LiveDelivery, delivered_files, deliveries_in_force, live_inputs
-from etl.ledger.inputs import Input
+from etl.ledger.deliveries import (
+    DeliveredInput,
+    LiveDelivery,
+    delivered_files,
+    deliveries_in_force,
+    inputs_by_delivery,
+)
 from etl.operations.audit.compare import (
     LAKE,
     TABLE,
@@ -44,6 +46,7 @@ from etl.operations.audit.compare import (
 from etl.operations.audit.latest_per_key import Latest, LatestPerKey
 from etl.operations.audit.quarantine_recount import recount_held_lake, recount_held_table
 from etl.operations.audit.recount import Recount, Unreadable, recount_lake, table_rows
+from etl.operations.audit.report import AuditReport, ChangedInputs, Orphan, ways_back
 from etl.pipeline import Pipeline
 from etl.runs.heartbeat import require_sink
 from etl.sinks.columns import SYSTEM_COLUMNS
@@ -70,64 +73,6 @@ if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
 
 STATEMENTS = Statements(__name__)
-
-SHOWN = 20  # of a kind, in the lines for people
-
-
-@dataclass(frozen=True, kw_only=True)
-class Orphan:
-    """An object that no retained metadata references: what a failed attempt left, until it is swept."""
-
-    uri: str
-    bytes: int
-    delivery_id: int | None  # of the attempt that wrote it; None: PostgreSQL knows none
-    state: str  # of the attempt: open, delivered, stopped, failed, fenced, lost or unknown
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditReport:
-    """What was read and what was found."""
-
-    pipeline: str
-    snapshot_id: int | None
-    deliveries: int  # live in the ledger
-    rows: Mapping[str, int]  # place -> rows that were read there
-    differences: Sequence[AuditDifference]
-    orphans: Sequence[Orphan]
-    changed_inputs: Sequence[str]  # delivered files that are no longer as they were
-    undelivered: Sequence[str]  # paths of landed files that the stream takes and no delivery has yet
-    next: Sequence[str]  # what leads back
-    seconds: float
-
-    @property
-    def clean(self) -> bool:
-        return not self.differences
-
-    def json(self) -> dict[str, Any]:
-        return {"clean": self.clean, **asdict(self)}
-
-    def lines(self) -> list[str]:
-        """Return the report in lines for people."""
-        rows = ", ".join(f"{sink} {count:,}" for sink, count in self.rows.items())
-        verdict = "clean: both sinks hold what was delivered" if self.clean else "NOT clean"
-        lines = [
-            f"{self.pipeline}: {verdict}",
-            f"  {pluralize(self.deliveries, 'delivery', 'deliveries')}; rows read: {rows}",
-        ]
-        lines += _some("differences", [one.what for one in self.differences])
-        orphans = [f"{one.uri} ({one.state}, {one.bytes:,} bytes)" for one in self.orphans]
-        lines += _some("objects that nothing refers to (see `sluice sweep`)", orphans)
-        lines += _some("delivered files that have changed since", self.changed_inputs)
-        not_yet = "landed files that no delivery has; a run delivers them, or says why not"
-        lines += _some(not_yet, self.undelivered)
-        return lines + [f"next: {one}" for one in self.next]
-
-
-def _some(title: str, items: Sequence[str]) -> list[str]:
-    if not items:
-        return []
-    more = [f"    and {len(items) - SHOWN:,} more (--json lists all)"] if len(items) > SHOWN else []
-    return [f"  {len(items):,} {title}:", *(f"    {item}" for item in items[:SHOWN]), *more]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,14 +122,14 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         retained = retained_pointers(cursor, pipeline.name, tables, workspace.settings.backup_horizon)
         manifests = recorded_manifests(cursor, pipeline.name)
         listed = _listed(lake, tables)
-        with _whole(pipeline):
-            snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
+        snapshots = [current_files(*both) for both in zip(tables, said.metadata, strict=True)]
         there = [[uri for uri in files if uri in listed] for files in snapshots]
         recounted = _recount(cursor, pipeline, lake, said, there) if said.data else None
-        read = live_inputs(cursor, pipeline.name)
+        read = inputs_by_delivery(cursor, pipeline.name)
         stream = streams.current_stream(cursor, pipeline.name)
     differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
     differences += _row_differences(pipeline, said, recounted) if recounted else []
+    inputs = _changed_inputs(read, workspace.settings.landing)
     return AuditReport(
         pipeline=pipeline.name,
         snapshot_id=said.data.current_snapshot_id if said.data else None,
@@ -192,12 +137,14 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         rows=_rows_read(recounted) if recounted else {},
         differences=differences,
         orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
-        changed_inputs=_changed_inputs(read, workspace.settings.landing),
+        changed_inputs=[what for whats in inputs.changes.values() for what in whats],
+        changed_deliveries=inputs.changes,
         undelivered=_undelivered(pipeline, read, workspace.settings.landing),
-        next=_next(
+        next=ways_back(
             pipeline,
             differences,
-            releases={one.delivery_id for one in said.held if one.kind == "release"},
+            inputs.of(one.delivery_id for one in said.deliveries),
+            in_force=said.held,
             state=bool(stream and stream.state),
         ),
         seconds=round(time.monotonic() - started, 3),
@@ -220,10 +167,7 @@ def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: 
     numbers = {one.delivery_id for one in current}
     files = delivered_files(cursor, pipeline.name)
     pointers = data.pointer(cursor), quarantine.pointer(cursor)
-    with _whole(pipeline):
-        loaded = [
-            table.load(at) if at else None for table, at in zip((data, quarantine), pointers, strict=True)
-        ]
+    loaded = [table.load(at) if at else None for table, at in zip((data, quarantine), pointers, strict=True)]
     return _Delivered(
         deliveries=current,
         held=deliveries,
@@ -234,18 +178,6 @@ def _delivered(cursor: Cursor, pipeline: Pipeline, data: LakeTable, quarantine: 
         },
         metadata=loaded,
     )
-
-
-@contextmanager
-def _whole(pipeline: Pipeline) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise NeedsPerson(
-            f"The lake's tables of pipeline {pipeline.name} can't be read: an object is gone: {error}",
-            remedy="restore the object from a backup or an older version in the bucket;"
-            " sluice.delivery has the metadata location of every delivery",
-        ) from error
 
 
 def _listed(lake: Lake, tables: Iterable[LakeTable]) -> dict[str, int]:
@@ -338,29 +270,6 @@ def _row_differences(pipeline: Pipeline, said: _Delivered, recounted: _Recounted
     return differences + compare("quarantine", in_lake, {TABLE: recounted.held_table}, said_by=LAKE)
 
 
-def _next(
-    pipeline: Pipeline, differences: Sequence[AuditDifference], *, releases: set[int], state: bool
-) -> list[str]:
-    """Name the commands that lead back from these differences; what `releases` delivered is not replayed by itself."""
-    name, commands = pipeline.name, []
-    if any(one.kind == "table" for one in differences):
-        commands.append(
-            f"give table {pipeline.table} the columns that the lake's has; `sluice audit {name}` then reads it"
-        )
-    other = {one.delivery_id for one in differences if one.delivery_id is not None}
-    if other and state:
-        commands.append(
-            'docs/state.md, "All of it anew": no batch of a transform that keeps state can be replayed by itself'
-        )
-    elif pipeline.replayable and (to_replay := other - releases):
-        commands.append(
-            f"`sluice replay {name} --deliveries {format_ranges(to_replay)} --accept-changed` delivers these"
-            " from their inputs again,"
-            " and replaces whatever both sinks have of them; --plan says what it would do"
-        )
-    return commands
-
-
 def _rows_read(recounted: _Recounted) -> dict[str, int]:
     return {
         "lake": recounted.lake.rows,
@@ -410,10 +319,17 @@ def _last_commit(deliveries: Sequence[LiveDelivery]) -> int:
     return deliveries[-1].commit_seq if deliveries else 0
 
 
-def _undelivered(pipeline: Pipeline, read: Sequence[Input], landing: str) -> list[str]:
+def _undelivered(pipeline: Pipeline, read: Sequence[DeliveredInput], landing: str) -> list[str]:
     return sorted(map(shown, undelivered(pipeline, landing, {one.path for one in read})))
 
 
-def _changed_inputs(read: Sequence[Input], landing: str) -> list[str]:
-    recorded = sorted(read, key=lambda one: one.source)
-    return evidence.changed(recorded, evidence.look_again(recorded, landing=landing))
+def _changed_inputs(read: Sequence[DeliveredInput], landing: str) -> ChangedInputs:
+    """Find the delivered files that are no longer as they were."""
+    now = {(one.source, one.path): one for one in evidence.look_again(read, landing=landing)}
+    gone = {was.delivery_id for was in read if (was.source, was.path) not in now}
+    changes: dict[int, list[str]] = {}
+    for was in sorted(read, key=lambda one: (one.delivery_id, one.source, one.path)):
+        found = now.get((was.source, was.path))
+        if whats := evidence.changed([was], [found] if found else []):
+            changes.setdefault(was.delivery_id, []).extend(whats)
+    return ChangedInputs(changes=changes, gone=gone)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from etl.common.wording import pluralize
 from etl.ledger.deliveries import LiveDelivery
 from etl.operations.audit.latest_per_key import Latest
 from etl.operations.audit.recount import Identity, Recount, Tally, Unreadable
@@ -101,14 +102,26 @@ def _odd(tallies: Mapping[str, Tally]) -> str:
 def latest_differences(latest: Latest) -> list[AuditDifference]:
     """Return where the table of an upsert sink is not the latest row of each key in the lake's change log."""
     differences = []
-    for counted, sentence in (
-        (latest.missing, "the table has no row of {} keys whose latest row in the lake is of this delivery"),
-        (latest.unknown, "the table has {} rows whose keys are not in the lake"),
-        (latest.other, "the table has {} rows that are not the latest of their keys in the lake"),
-        (latest.doubled, "the table has {} rows too many: their keys are there already"),
+    key = "key whose latest row in the lake is of this delivery"
+    keys = "keys whose latest rows in the lake are of this delivery"
+    for counted, has, one, more in (
+        (latest.missing, "no row of", key, keys),
+        (latest.unknown, "", "row whose key is not in the lake", "rows whose keys are not in the lake"),
+        (
+            latest.other,
+            "",
+            "row that is not the latest of its key in the lake",
+            "rows that are not the latest of their keys in the lake",
+        ),
+        (
+            latest.doubled,
+            "",
+            "row too many: its key is there already",
+            "rows too many: their keys are there already",
+        ),
     ):
         for delivery, count in sorted(counted.items()):
-            what = f"delivery {delivery}: {sentence.format(f'{count:,}')}"
+            what = f"delivery {delivery}: the table has {has and f'{has} '}{pluralize(count, one, more)}"
             seen = {TABLE: {"rows": count}}
             differences.append(AuditDifference(kind="latest", delivery_id=delivery, what=what, seen=seen))
     return differences
@@ -128,14 +141,15 @@ def file_differences(
             problems.append("it is in the ledger and not in the Iceberg snapshot")
         elif figures != (ledger.rows, ledger.bytes):
             problems.append(
-                f"Iceberg has {figures[0]:,} rows and {figures[1]:,} bytes, the ledger {ledger.rows:,} and"
+                f"Iceberg has {pluralize(figures[0], 'row')} and {pluralize(figures[1], 'byte')}, the ledger"
+                f" {ledger.rows:,} and"
                 f" {ledger.bytes:,}"
             )
         recorded = ledger.bytes if ledger else figures[1] if figures else None
         if size is None:
             problems.append("there is no such object on S3")
         elif size != recorded:
-            problems.append(f"the object has {size:,} bytes, {recorded or 0:,} were written")
+            problems.append(f"the object has {pluralize(size, 'byte')}, {recorded or 0:,} were written")
         if problems:
             delivery = ledger.delivery_id if ledger else None
             what = f"file {path} of delivery {delivery}: {'; '.join(problems)}"

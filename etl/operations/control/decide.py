@@ -6,6 +6,7 @@ import uuid
 
 from etl.common.database import migrate, transaction
 from etl.common.errors import SetupError
+from etl.common.wording import WHY
 from etl.ledger import stops, streams
 from etl.ledger.stops import STATE_STOP, Stop
 from etl.pipeline import Pipeline
@@ -25,7 +26,7 @@ def record_decision(
 ) -> str:
     """Record the decision on a stopped batch, for the next run to act on; returns what it will do."""
     if not why.strip():
-        raise SetupError("A decision needs its reason", remedy='add --why "…"')
+        raise SetupError("A decision needs its reason", remedy=f"add {WHY}")
     if stream is not None and not is_uuid(stream):
         raise SetupError(
             f"--stream {stream} is no stream's id", remedy="`sluice status PIPELINE --json` shows them"

@@ -37,7 +37,7 @@ class Finding:
     what: str
     good: bool
     seen: str
-    doubt: bool = False  # good here and now, and no longer where runs are on other machines
+    doubt: bool = False  # nothing fails by it, here and now
 
     def line(self) -> str:
         mark = "WARNING" if self.doubt else "ok     " if self.good else "WRONG  "
@@ -64,6 +64,8 @@ def _examine() -> Iterator[Finding]:
     yield _check("rights", lambda: machine.writable(settings[0]))
     for seen in machine.open_to_others(settings[0]):
         yield Finding(what="secrets", good=True, seen=seen, doubt=True)
+    for seen in machine.unencrypted(settings[0]):
+        yield Finding(what="encryption", good=True, seen=seen, doubt=True)
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
     yield _check("suites", lambda: machine.suites(settings[0]))
     workspaces: list[Workspace] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sys
@@ -11,14 +12,18 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from psycopg2.extensions import parse_dsn
 
 from etl.common.database import connect
 from etl.common.errors import SetupError
 from etl.common.settings import Settings, config_file
 from etl.common.wording import first_few
 from etl.pipeline import loadable
+from etl.quality.arguments import mistakes
 from etl.quality.rules import suite_path
-from etl.quality.suite import suite_digest
+from etl.quality.suite import read_suite
 from etl.spark.launch_faults import environment_faults, environment_in_use
 
 LEAST_FREE = 1 << 30  # bytes of a disk: below it a batch's files and Spark's shuffles may not fit
@@ -79,6 +84,41 @@ def open_to_others(settings: Settings) -> Iterator[str]:
             yield f"{file} is open to other users (mode {mode:04o}), and may hold passwords: `chmod 600 {file}`"
 
 
+def unencrypted(settings: Settings) -> Iterator[str]:
+    """Yield the services on other machines to which what is sent may be read, or taken by another, on its way.
+
+    What Kafka's clients are told of encryption is theirs to read: a file that says nothing of it means none.
+    """
+    if settings.postgres is not None:
+        given = parse_dsn(settings.postgres.get_secret_value())
+        mode = str(given.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer")
+        hosts = [one for one in str(given.get("host") or "").split(",") if _is_elsewhere(one)]
+        if hosts and mode not in ("verify-ca", "verify-full"):
+            yield (
+                f"PostgreSQL at {first_few(hosts)}: with sslmode={mode} nobody looks who answers, or whether it is"
+                " encrypted at all; put sslmode=verify-full (and sslrootcert) into SLUICE_POSTGRES"
+            )
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        address = urlsplit(os.environ.get(name, ""))
+        if not settings.embedded_s3 and address.scheme == "http" and _is_elsewhere(address.hostname or ""):
+            yield f"S3 at {address.hostname}: {name} is http, and nothing is encrypted; use its https address"
+    file = settings.kafka_properties
+    said = file.read_text(errors="replace") if file is not None and file.is_file() else ""
+    brokers = [one for one in (settings.kafka or "").split(",") if _is_elsewhere(one.rpartition(":")[0])]
+    if brokers and not re.search(r"^\s*security\.protocol\s*[=:]\s*(?:SASL_)?SSL\s*$", said, re.MULTILINE):
+        yield (
+            f"Kafka at {first_few(brokers)}: nothing is encrypted; set security.protocol to SSL or SASL_SSL in the file"
+            " that SLUICE_KAFKA_PROPERTIES names"
+        )
+
+
+def _is_elsewhere(host: str) -> bool:
+    """Tell whether a host is another machine; a folder of a socket, and nothing, are this one."""
+    return (
+        bool(host) and not host.startswith(("/", "@", "127.")) and host not in ("localhost", "::1", "[::1]")
+    )
+
+
 def clock(dsn: str) -> str:
     """Compare the clock with PostgreSQL's; raise SetupError where they are far apart: leases go by both."""
     with closing(connect(dsn)) as connection, connection.cursor() as cursor:
@@ -95,16 +135,23 @@ def clock(dsn: str) -> str:
 
 
 def suites(settings: Settings) -> str:
-    """Require that each declared pipeline's suite is there, and is one; its rules are looked at by `try` and a run."""
-    wrong = []
+    """Require that each declared pipeline's suite is there and has no mistake that can be seen without its columns.
+
+    Whether the rules fit the transform's output `try` and a run look at.
+    """
     named = {name: one for name, one in loadable(settings.pipelines).items() if one.suite}
-    for pipeline in named.values():
+    wrong: list[str] = []
+    for name, pipeline in named.items():
         try:
-            suite_digest(suite_path(pipeline, settings))
+            file = suite_path(pipeline, settings)
+            wrong += [f"{file}: {problem}" for problem in mistakes(read_suite(file))]
         except SetupError as error:
-            wrong.append(error)
+            wrong.append(f"{error.seen} ({name})")
     if wrong:
-        raise SetupError(first_few([one.seen for one in wrong]), remedy=wrong[0].remedy)
+        raise SetupError(
+            "; ".join(dict.fromkeys(wrong)),
+            remedy="correct these: no run of such a pipeline delivers anything",
+        )
     return f"those of {', '.join(named)} are there" if named else "no pipeline has one"
 
 

@@ -31,7 +31,8 @@ class State:
     stream: str | None
     deliveries: int
     delivered: int
-    quarantined: int
+    quarantined: int  # by deliveries in force, whatever became of these rows since
+    held: int  # rows in quarantine now
     dropped: int  # rows, or groups of them, left out behind the watermark, of all deliveries in force
     last: dt.datetime | None
     last_dropped: dt.datetime | None  # when the last of these deliveries was
@@ -58,7 +59,8 @@ class State:
             "pipeline": self.pipeline,
             "deliveries": f"{self.deliveries:,}",
             "rows": f"{self.delivered:,}",
-            "quarantined": f"{self.quarantined:,}",
+            "held now": f"{self.held:,}",
+            "ever held": f"{self.quarantined:,}",
             "left out": f"{self.dropped:,}",
             "last delivery": self.last.astimezone().strftime("%Y-%m-%d %H:%M") if self.last else "-",
         }
@@ -89,6 +91,7 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         deliveries=totals["deliveries"],
         delivered=totals["delivered"],
         quarantined=totals["quarantined"],
+        held=totals["held"],
         dropped=totals["dropped"],
         last=totals["last"],
         last_dropped=totals["last_dropped"],

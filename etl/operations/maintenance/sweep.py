@@ -92,22 +92,29 @@ class SweepReport:
         """Return the report in lines for people."""
         done = "would remove" if self.dry_run else "removed"
         size = sum(one.bytes for one in self.objects)
-        uploads = "unknown" if self.uploads is None else f"{len(self.uploads):,}"
-        objects = f"{pluralize(len(self.objects), 'object')} ({size:,} bytes)"
+        uploads = (
+            "unknown unfinished uploads"
+            if self.uploads is None
+            else pluralize(len(self.uploads), "unfinished upload")
+        )
+        objects = f"{pluralize(len(self.objects), 'object')} ({pluralize(size, 'byte')})"
         tables = pluralize(len(self.staging_tables), "staging table")
-        lines = [f"{self.pipeline}: {done} {objects}, {uploads} unfinished uploads, {tables}"]
+        lines = [f"{self.pipeline}: {done} {objects}, {uploads}, {tables}"]
         lines += [f"  {one.uri} (delivery {one.delivery_id}, {one.state})" for one in self.objects[:SHOWN]]
         if len(self.objects) > SHOWN:
             lines.append(f"  and {len(self.objects) - SHOWN:,} more")
         if self.reports:
             lines.append(
-                f"  {done} the reports and sketches of {self.reports:,} deliveries; their figures stay"
+                f"  {done} the reports and sketches of {pluralize(self.reports, 'delivery', 'deliveries')};"
+                " their figures stay"
             )
         if self.progress:
-            lines.append(f"  {done} how {self.progress:,} batches of earlier streams ran")
+            lines.append(
+                f"  {done} how {pluralize(self.progress, 'batch', 'batches')} of earlier streams ran"
+            )
         if self.uploads is None:
             lines.append("  the store can't list unfinished uploads")
-        return lines + [f"  left {count:,} objects: {why}" for why, count in self.kept.items()]
+        return lines + [f"  left {pluralize(count, 'object')}: {why}" for why, count in self.kept.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,13 +308,8 @@ def _choose(
 
 
 def _needed(table: LakeTable, pointers: Sequence[str], current: str | None) -> set[str]:
-    try:
+    with table.whole():
         return set(referenced(table, pointers, whole=current))
-    except FileNotFoundError as error:
-        raise NeedsPerson(
-            f"The current metadata of Iceberg table {table.namespace}.{table.name} is not whole: {error}",
-            remedy="nothing was swept; restore the object from a backup or from another version of it",
-        ) from error
 
 
 def _live(dsn: str, pipeline: Pipeline, uris: Sequence[str]) -> set[str]:
@@ -340,7 +342,7 @@ def _delete(client: S3Client, doomed: Sequence[Removed]) -> None:
         if refused := answer.get("Errors"):
             first = f"{refused[0].get('Key')}: {refused[0].get('Message')}"
             raise ServiceAway(
-                f"S3 did not remove {len(refused)} objects, such as {first}",
+                f"S3 did not remove {pluralize(len(refused), 'object')}, such as {first}",
                 remedy="check what the credentials may do there, then sweep again, which goes on from here",
             )
 

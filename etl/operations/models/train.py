@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common.errors import NeedsPerson, SetupError
+from etl.common.wording import pluralize
 from etl.operations.models.sample import Sample, drawn
 from etl.operations.serving.read import CommittedState, moment
 from etl.pipeline import Model, Pipeline, load_pipeline
 from etl.pipeline.declaration import described
+from etl.sinks.columns import in_words
 from etl.sinks.modes import mode_of
 from etl.sources.side_inputs import onnx_forest
 from etl.sources.side_inputs.scorers import Version
@@ -79,7 +81,8 @@ def _train(workspace: Workspace, pipeline: Pipeline, name: str, who: str) -> Tra
     rows = _split(sample, model)
     if len(rows.fitted) < FEWEST:
         raise SetupError(
-            f"Pipeline {on.name} has delivered {sample.there:,} rows, {len(rows.fitted):,} of which model {name!r} of"
+            f"Pipeline {on.name} has delivered {pluralize(sample.there, 'row')}, {len(rows.fitted):,} of which"
+            f" model {name!r} of"
             f" pipeline {pipeline.name} would learn from; {FEWEST} are needed",
             remedy=f"land more and `sluice run {on.name}`, then run the same command again",
         )
@@ -131,9 +134,9 @@ def _learned_from(
         wanted[model.label] = pa.types.is_boolean
     for column, fits in wanted.items():
         if column not in columns or not fits(columns[column]):
-            there = f"is {columns[column]}" if column in columns else "is no column"
+            there = f"is {in_words(columns[column])}" if column in columns else "is no column"
             raise SetupError(
-                f"{what} is declared with {column!r}, which {there} of {on.table}",
+                f"{what} is declared with {column!r}, which in {on.table} {there}",
                 remedy=f"features are numbers and a label is boolean; it has {', '.join(columns)}",
             )
     return on, now, table
@@ -207,7 +210,8 @@ def _judged(fitted: IsolationForest, content: bytes, rows: _Rows) -> dict[str, A
     difference = np.abs(scores + fitted.score_samples(rows.held_out)).max(initial=0)
     if not difference < SAME:
         raise NeedsPerson(
-            f"The model that was written scores {len(scores):,} rows up to {difference:g} apart from scikit-learn's own",
+            f"The model that was written scores {pluralize(len(scores), 'row')} up to {difference:g} apart from"
+            " scikit-learn's own",
             remedy="nothing was changed; go back to the locked scikit-learn and onnxruntime, and report it",
         )
     above = scores > -fitted.offset_

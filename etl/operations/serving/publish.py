@@ -17,6 +17,7 @@ from psycopg2 import sql
 from etl.common.database import TIMEOUTS, Cursor, ensure_schema, migrate, transaction
 from etl.common.errors import Busy, SetupError
 from etl.common.statements import Statements
+from etl.common.wording import pluralize
 from etl.ledger import deliveries, pipelines
 from etl.ledger.pointers import CATALOG
 from etl.pipeline import Pipeline
@@ -127,7 +128,8 @@ def _require_all_read(cursor: Cursor, pipeline: str, published: str, name: Name)
     [(unread, all_of_them, example, common)] = cursor.fetchall()
     if unread and common:
         raise SetupError(
-            f"{pipeline} has not read {unread:,} of the {all_of_them:,} files and partitions that {published} has delivered,"
+            f"{pipeline} has not read {unread:,} of the {pluralize(all_of_them, 'input')}, files and"
+            f" partitions, that {published} has delivered,"
             f" such as {example}; readers of {name} would miss them",
             remedy=f"`sluice run {pipeline}` first; if some of them no longer exist, or are to be left out,"
             " add --incomplete",

@@ -13,6 +13,7 @@ from psycopg2.extensions import parse_dsn
 
 from etl.common.database import Cursor, migrate, transaction
 from etl.common.errors import LedgerBehind, SetupError
+from etl.common.number_ranges import numbers_of
 from etl.common.settings import Settings
 from etl.common.statements import Statements
 from etl.ledger import streams
@@ -154,7 +155,7 @@ def read(
     spark: SparkSession,
     pipeline: str | Pipeline,
     batches: Iterable[int] | None = None,
-    deliveries: Iterable[int] | None = None,
+    deliveries: Iterable[int | str] | None = None,
     stream: str | None = None,
     settings: Settings | None = None,
     *,
@@ -162,10 +163,10 @@ def read(
 ) -> DataFrame:
     """Read the delivered rows as of now, however long the frame is used: all, or those of some batches.
 
-    Batch ids start at 0 in each stream; they are those of `stream`, by default the current one. One of
-    `deliveries` that was replaced since is refused, or passed over with `skip_replaced`: its rows are now
-    those of the delivery that took its place, which is told by an event of its own. `spark` needs S3A and
-    credentials of the AWS chain, as a session of Sluice has them.
+    Batch ids start at 0 in each stream; they are those of `stream`, by default the current one. `deliveries` are
+    numbers, or ranges such as `"4..7"`, as an asset event has them. One of them that was replaced since is refused, or
+    passed over with `skip_replaced`: its rows are now those of the delivery that took its place, which is told by an
+    event of its own. `spark` needs S3A and credentials of the AWS chain, as a session of Sluice has them.
     """
     workspace, pipeline = _opened(pipeline, settings)
     now = moment(workspace, pipeline)
@@ -198,7 +199,7 @@ def wanted_deliveries(
     pipeline: str,
     *,
     batches: Iterable[int] | None = None,
-    deliveries: Iterable[int] | None = None,
+    deliveries: Iterable[int | str] | None = None,
     stream: str | None = None,
     skip_replaced: bool = False,
 ) -> set[int]:
@@ -217,7 +218,8 @@ def wanted_deliveries(
         of_batch = {one.batch_id: one.delivery_id for one in mine}
         selected = {of_batch[number] for number in _present(batches, of_batch, "batch", pipeline, {})}
     if deliveries is not None:
-        requested = set(deliveries) - now.replaced.keys() if skip_replaced else deliveries
+        requested = set(numbers_of("deliveries", deliveries))
+        requested -= now.replaced.keys() if skip_replaced else set()
         selected = selected & _present(requested, whole, "delivery", pipeline, now.replaced)
     return selected
 

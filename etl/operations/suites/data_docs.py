@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.database import transaction
 from etl.common.errors import SetupError
+from etl.common.wording import pluralize
 from etl.ledger.deliveries import inputs_of
-from etl.operations.suites.stored_batches import LAST, StoredBatch, report_of, stored_batches
+from etl.operations.suites.stored_batches import (
+    LAST,
+    StoredBatch,
+    releases_since,
+    report_of,
+    stored_batches,
+)
 from etl.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -46,6 +53,7 @@ class DocsPage:
 
     batch: StoredBatch
     suite: str  # the name of the pipeline's suite
+    table: str  # that it was delivered to
     report: Mapping[str, Any]  # as it is in sluice.quality
     inputs: Sequence[str]
 
@@ -80,12 +88,13 @@ class DocsPage:
             },
             "meta": {
                 "great_expectations_version": great_expectations.__version__,
-                "run_id": {"run_name": f"batch {self.batch.batch_id}", "run_time": at},
+                "run_id": {"run_name": self.batch.title, "run_time": at},
                 "validation_time": at,
                 "batch_spec": {
+                    "data_asset_name": self.table,
                     "delivery": self.batch.delivery_id,
                     "stream": self.batch.stream_id,
-                    "batch": self.batch.batch_id,
+                    **({"batch": self.batch.batch_id} if self.batch.kind == "stream" else {}),
                     "suite_digest": self.batch.suite_digest,
                     "inputs": list(self.inputs),
                 },
@@ -97,7 +106,8 @@ class DocsPage:
 def build_docs(workspace: Workspace, pipeline: Pipeline, folder: Path, *, last: int = LAST) -> list[DocsPage]:
     """Write a page for each of the last batches and each of their suites, and `index.html`; no other file is touched."""
     docs = history(workspace, pipeline, last=last)
-    pages = {"index.html": _index(pipeline, docs)}
+    releases = releases_since(workspace.services.postgres, pipeline, docs[0].batch) if docs else 0
+    pages = {"index.html": _index(pipeline, docs, releases)}
     for page in docs:
         content = _hidden(_with_plain_conditions(page.content()))
         pages[page.file] = _validation_page(content, page.suite_file)
@@ -122,7 +132,9 @@ def history(workspace: Workspace, pipeline: Pipeline, *, last: int = LAST) -> li
             report = report_of(cursor, batch)
             inputs = [one.path for one in inputs_of(cursor, batch.delivery_id)]
         if report is not None:
-            pages.append(DocsPage(batch=batch, suite=name, report=report, inputs=inputs))
+            pages.append(
+                DocsPage(batch=batch, suite=name, table=pipeline.table, report=report, inputs=inputs)
+            )
     return pages
 
 
@@ -156,11 +168,12 @@ def _suite_page(hidden: Mapping[str, Any]) -> str:
     return _shown(_gx_view().render(renderer.render(suite)))
 
 
-def _index(pipeline: Pipeline, pages: Sequence[DocsPage]) -> str:
+def _index(pipeline: Pipeline, pages: Sequence[DocsPage], releases: int) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     own = Environment(loader=FileSystemLoader(PAGES), autoescape=True)
-    return own.get_template("index.j2").render(pipeline=pipeline.name, pages=pages[::-1])
+    own.filters["pluralize"] = pluralize
+    return own.get_template("index.j2").render(pipeline=pipeline.name, pages=pages[::-1], releases=releases)
 
 
 def _with_plain_conditions(content: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class StoredBatch:
     delivery_id: int
     stream_id: str
     batch_id: int
+    kind: str  # stream or replay
     committed_at: dt.datetime
     suite_digest: str  # SHA-256 of the suite that judged it
     malformed: int  # records that never became rows
@@ -44,8 +45,13 @@ class StoredBatch:
     quarantine: Sequence[str]  # of the held ones, malformed records among them
 
     @property
+    def title(self) -> str:
+        """Name it as the Data quality pages do: what is beside the stream has no number in it."""
+        return f"batch {self.batch_id}" if self.kind == "stream" else f"{self.kind} {self.delivery_id}"
+
+    @property
     def name(self) -> str:
-        return f"batch {self.batch_id} (delivery {self.delivery_id})"
+        return f"{self.title} (delivery {self.delivery_id})" if self.kind == "stream" else self.title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +83,14 @@ def stored_batches(dsn: str, pipeline: Pipeline, last: int = LAST) -> list[Store
             f"Pipeline {pipeline.name} has no delivered batch yet", remedy=f"`sluice run {pipeline.name}`"
         )
     return [StoredBatch(**one) for one in mode_of(pipeline.sink).in_force(records)]
+
+
+def releases_since(dsn: str, pipeline: Pipeline, batch: StoredBatch) -> int:
+    """Count the releases in force that were delivered after the batch."""
+    with transaction(dsn) as cursor:
+        STATEMENTS.execute(cursor, "releases_since", pipeline=pipeline.name, delivery=batch.delivery_id)
+        [(count,)] = cursor.fetchall()
+    return int(count)
 
 
 def said_of(dsn: str, batch: StoredBatch) -> list[SaidOfRule]:

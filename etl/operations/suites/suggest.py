@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
 from etl.common.record_columns import REASONS
+from etl.common.wording import pluralize
 from etl.operations.suites.profiling import ColumnProfile, profile, runs_regex, shape_regex
 from etl.operations.suites.stored_batches import LAST, StoredBatch, stored_batches, stored_rows
 from etl.operations.suites.what_if import Weighed, put_out, weigh
@@ -126,7 +127,10 @@ def _delivered(spark: SparkSession, batches: Sequence[StoredBatch], frame: DataF
 
 def _drawn_from(batches: Sequence[StoredBatch]) -> str:
     first, last = batches[0], batches[-1]
-    return f"{len(batches)} batches, deliveries {first.delivery_id} to {last.delivery_id}"
+    drawn = pluralize(len(batches), "batch", "batches")
+    if first is last:
+        return f"{drawn}, delivery {first.delivery_id}"
+    return f"{drawn}, deliveries {first.delivery_id} to {last.delivery_id}"
 
 
 def _suite(pipeline: Pipeline, drafts: Sequence[Drafted]) -> dict[str, Any]:
@@ -153,7 +157,7 @@ def _all_columns(names: Sequence[str], drawn: str) -> Drafted:
 
 def _drafts(column: ColumnProfile, drawn: str) -> Iterator[Drafted]:
     """Yield the expectations that the column's profile speaks for."""
-    seen = f"{column.rows:,} delivered rows of {drawn}"
+    seen = f"{pluralize(column.rows, 'delivered row')} of {drawn}"
     yield Drafted(
         kind="expect_column_values_to_be_of_type",
         name=f"{column.name} is {column.kind}",
@@ -169,7 +173,7 @@ def _drafts(column: ColumnProfile, drawn: str) -> Iterator[Drafted]:
             kind=NOT_NULL,
             name=f"{column.name} is given",
             kwargs={"column": column.name},
-            evidence=f"{column.nulls:,} nulls ({share:.2%}) in {seen}.",
+            evidence=f"{pluralize(column.nulls, 'null')} ({share:.2%}) in {seen}.",
         )
     if _is_set(column):
         yield _set(column, seen)
@@ -194,7 +198,7 @@ def _set(column: ColumnProfile, seen: str) -> Drafted:
         name=f"{column.name} is one of the known",
         kwargs={"column": column.name, "value_set": sorted(values)},
         may_hold=column.texts is not None,
-        evidence=f"{len(values)} values in {seen}: {counts}{more}.",
+        evidence=f"{pluralize(len(values), 'value')} in {seen}: {counts}{more}.",
     )
 
 
@@ -250,7 +254,7 @@ def _pattern(column: ColumnProfile, seen: str) -> Iterator[Drafted]:
             kind="expect_column_value_lengths_to_equal",
             name=f"{column.name} has its length",
             kwargs={"column": column.name, "value": texts.longest},
-            evidence=f"Each text has {texts.longest} characters in {seen}.",
+            evidence=f"Each text has {pluralize(texts.longest, 'character')} in {seen}.",
         )
     else:
         yield Drafted(
@@ -258,7 +262,7 @@ def _pattern(column: ColumnProfile, seen: str) -> Iterator[Drafted]:
             name=f"{column.name} is of usual length",
             kwargs={"column": column.name, "min_value": texts.shortest, "max_value": texts.longest},
             may_hold=False,
-            evidence=f"{texts.shortest} to {texts.longest} characters in {seen}.",
+            evidence=f"{texts.shortest} to {pluralize(texts.longest, 'character')} in {seen}.",
         )
 
 
@@ -273,9 +277,7 @@ def _as_judged(number: int, draft: Drafted, weighed: Sequence[Weighed]) -> Draft
     judged, broken = (sum(getattr(r, f"{name}_count") or 0 for r in results) for name in COUNTS)
     good = sum(one.held_by[draft.name] for one in weighed)
     loud = draft.may_hold and good == 0 and judged >= FEW_ROWS
-    evidence = (
-        f"{draft.evidence} {broken:,} of all {judged:,} rows break it, {good:,} of these were delivered."
-    )
+    evidence = f"{draft.evidence} {broken:,} of all {pluralize(judged, 'row')} break it, {good:,} of these were delivered."
     if loud:
         evidence += f" Such a row is rarer than 1 in {judged // 3:,} (95 %)."
     kwargs = draft.kwargs if worst == 1 else {**draft.kwargs, "mostly": _mostly(worst)}

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common import paths
-from etl.common.errors import SetupError
+from etl.common.errors import SetupError, SparkEnded
 from etl.common.record_columns import DETAIL, RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.delivery.batch import Staged
@@ -252,6 +252,8 @@ def _telling_of_rules(rules: Rules, frame: DataFrame, uris: Sequence[str]) -> It
 
     try:
         yield
+    except SparkEnded:  # which a second look would end again
+        raise
     except Exception as error:
         if Cause.FILE_UNREAD not in classify(error):
             alone = require_evaluable(rules.suite, frame)
@@ -265,7 +267,8 @@ def _streamed(
 ) -> DataFrame:
     """Return what a new stream of these files puts out, all its batches together; of complete mode the last."""
     from etl.runs.query import BatchFailure
-    from etl.runs.recovery.state_rebuild import Planned, RecordedBatch
+    from etl.runs.recovery.base import RecordedBatch
+    from etl.runs.recovery.state_rebuild import Planned
     from etl.runs.stateful import output_mode
     from etl.spark.state_plan import processing_time_batches
 
@@ -285,9 +288,8 @@ def _streamed(
     checkpoint.create(str(uuid.uuid4()))
     numbered = source.by_source(uris).items()
     files = [one for n, some in numbered for one in evidence.look(some, landing=source.landing, source=n)]
-    planned = Planned.of(
-        source.pipeline, frame, frame.writeStream.foreachBatch(failure.capturing(write)).outputMode(mode)
-    )
+    writer = frame.writeStream.foreachBatch(failure.capturing(write)).outputMode(mode)
+    planned = Planned.of(source.pipeline, frame, writer, f"`sluice try {source.pipeline.name}`")
     batch = RecordedBatch(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
     with processing_time_batches(frame):
         planned.run(checkpoint, 0, batch, failure, once=False)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from etl.common.errors import VerdictUnknown
+from etl.common.wording import pluralize
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import HoldPolicy, RowFilter, TaskReport
 from etl.operations.suites.stored_batches import (
@@ -124,16 +125,19 @@ class WhatIf:
         said = self.totals
         judged = ", ".join(dict.fromkeys(batch.suite_digest[:12] for batch in self.batches))
         tried = f"suite {self.suite!r} ({self.suite_digest[:12]})"
-        extent = f"the last {said['batches']:,} batches, {said['rows']:,} rows"
+        extent = (
+            f"the last {pluralize(said['batches'], 'batch', 'batches')}, {pluralize(said['rows'], 'row')}"
+        )
         report = [f"{self.pipeline}: {tried} over {extent}, which were judged by {judged}"]
         report.append(
-            f"  {said['newly_held']:,} delivered rows would be held, {said['newly_delivered']:,} held rows"
-            f" would be delivered, {said['batches_that_stop']:,} batches would stop"
+            f"  {pluralize(said['newly_held'], 'delivered row')} would be held,"
+            f" {pluralize(said['newly_delivered'], 'held row')}"
+            f" would be delivered, {pluralize(said['batches_that_stop'], 'batch', 'batches')} would stop"
         )
         for batch in self.batches:
             report += _batch_lines(batch)
         if same := said["batches"] - said["batches_that_differ"]:
-            report.append(f"  {same:,} batches would be as they are")
+            report.append(f"  {pluralize(same, 'batch would be as it is', 'batches would be as they are')}")
         return report
 
 

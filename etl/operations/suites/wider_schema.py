@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from etl.common.database import migrate, transaction
 from etl.common.errors import SetupError
 from etl.common.statements import Statements
-from etl.common.wording import drifted
+from etl.common.wording import drifted, pluralize
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -40,7 +40,8 @@ def wider_schema(workspace: Workspace, pipeline: Pipeline, *, last: int) -> Wide
         unknown: dict[str, int] = dict(cursor.fetchall())
     if not unknown:
         raise SetupError(
-            f"The last {last} deliveries of {pipeline.name} had no field that the schema does not name",
+            f"The last {pluralize(last, 'delivery', 'deliveries')} of {pipeline.name} had no field that the"
+            " schema does not name",
             remedy=f"`sluice run {pipeline.name}` counts them; Parquet and lines of text do not tell them",
         )
     named = [name for name in unknown if not _TOLD_OTHERWISE.search(name)]

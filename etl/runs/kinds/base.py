@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from etl.common.database import Cursor, transaction
 from etl.common.errors import FilesUnread, SluiceError
+from etl.common.wording import pluralize
 from etl.ledger import leases, streams
 from etl.ledger.diagnosis import NEED_ANOTHER_CHECKPOINT
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.preflight import refuse_unknown, unfit, unknown_streams
-from etl.runs.recovery.base import Recovery, RecoveryRequest
+from etl.runs.recovery.base import ReadAgain, RecordedBatch, Recovery, RecoveryRequest, StateRecovery
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
 from etl.sources.base import Source, SourceKind
@@ -101,10 +102,9 @@ class PipelineStream(ABC, Generic[Kind]):
         """Return what a person does so that the rows of a delivery that only the lake has can be had again."""
         return "bring the objects that are gone back from another version of the bucket"
 
-    @property
-    def counted(self) -> str:
-        """Return what the number of a recovery's `seen` inputs is of."""
-        return "inputs"
+    def counted(self, seen: int) -> str:
+        """Say what the new checkpoint of a recovery knows, which is `seen` inputs."""
+        return pluralize(seen, "input")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +155,20 @@ class ContinuedStream(PipelineStream[Kind]):
             return problem
         delivered = known.next_batch - 1
         return self._read_otherwise(known, checkpoint, delivered) if delivered in checkpoint.offsets else None
+
+    @abstractmethod
+    def read_again(
+        self, leaving: Sequence[RecordedBatch], before: Sequence[RecordedBatch], spark: SparkSession | None
+    ) -> ReadAgain:
+        """Look for the inputs of batches that are to be read again, and of those before, which the state was computed from.
+
+        Spark is started where it is needed and None is given.
+        """
+
+    @abstractmethod
+    def recovery(
+        self, request: RecoveryRequest, spark: SparkSession | None
+    ) -> AbstractContextManager[StateRecovery]: ...
 
     @abstractmethod
     def _read_otherwise(self, known: StreamState, checkpoint: Kind, delivered: int) -> SluiceError | None:

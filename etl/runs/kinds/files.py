@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,17 +14,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from etl.common.database import transaction
+from etl.common.database import Cursor, transaction
 from etl.common.errors import CheckpointDamaged, FilesUnread, InputsChanged, ServiceAway, SluiceError
 from etl.common.paths import shown
 from etl.common.wording import first_few, pluralize
 from etl.ledger import deliveries, leases, pipelines, streams
+from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.kinds.base import ContinuedStream
-from etl.runs.recovery.base import Recovery, RecoveryRequest, Seeded
-from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_current, rerun_batches
+from etl.runs.recovery.base import (
+    ReadAgain,
+    Rebuilt,
+    RecordedBatch,
+    RecoveryRequest,
+    Seeded,
+    StateRecovery,
+)
+from etl.runs.recovery.state_rebuild import make_current, rebuild_all, rerun_batches
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import kept_state
 from etl.sources import evidence
@@ -143,13 +151,15 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             return None
         if {counted[path] for path in undelivered} <= {*live.values()}:
             return CheckpointDamaged(
-                f"The landing is now {self.landing}, and {len(undelivered)} files were delivered from another place:"
+                f"The landing is now {self.landing}, and"
+                f" {pluralize(len(undelivered), 'file was', 'files were')} delivered from another place:"
                 f" {first_few(undelivered)}",
                 remedy="restore the old SLUICE_LANDING; or, if the files were moved to the new one,"
                 f" `sluice recover {known.pipeline}`",
             )
         return CheckpointDamaged(
-            f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {len(undelivered)} files as read that no delivery has:"
+            f"Checkpoint {checkpoint.uri} of {known.pipeline} counts {pluralize(len(undelivered), 'file')} as"
+            " read that no delivery has:"
             f" {first_few(undelivered)}",
             remedy=f"`sluice recover {known.pipeline}`",
         )
@@ -158,17 +168,43 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     def way_back(self) -> str:
         return "land these input files again"
 
-    @property
-    def counted(self) -> str:
-        return "delivered files"
+    def counted(self, seen: int) -> str:
+        return pluralize(seen, "delivered file")
+
+    def read_again(
+        self,
+        leaving: Sequence[RecordedBatch],
+        before: Sequence[RecordedBatch],
+        spark: SparkSession | None,  # noqa: ARG002 - what has landed is known without it
+    ) -> ReadAgain:
+        pipeline, landing = self.pipeline, self.landing
+        recorded = _files_of(leaving)
+        here = [replace(one, uri=uri_at(one.path, landing)) for one in recorded]
+        taken, read = in_stream(pipeline), {one.path: one for one in assigned(here, pipeline, landing)}
+        present = evidence.look_again(read.values(), landing=landing)
+        there = {one.path for one in present}
+        was = [
+            replace(one, uri=read[one.path].uri, source=read[one.path].source)
+            for one in recorded
+            if one.path in there
+        ]
+        unread = [one.path for one in recorded if one.path not in read or not taken(one.path)]
+        return ReadAgain(
+            gone=[
+                *(f"{path} is of no source any more, or before its start" for path in unread),
+                *(f"{path} is gone" for path in read if path not in there),
+            ],
+            changed=evidence.changed(was, present),
+            lost_to_state=_changes(pipeline, landing, _files_of(before)),
+        )
 
     @contextmanager
-    def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:
+    def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[StateRecovery]:
         yield FileRecovery(stream=self, request=request, spark=spark)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileRecovery(Recovery):
+class FileRecovery(StateRecovery):
     """A recovery of a stream over files; Spark is started only where a state has to be rebuilt."""
 
     stream: FileStream
@@ -189,53 +225,69 @@ class FileRecovery(Recovery):
                 with transaction(dsn) as cursor:  # what was put back was all that its checkpoint was ahead by
                     seen = len(deliveries.live_inputs(cursor, lease.pipeline))
                 return Seeded(stream_id=known.stream_id, seen=seen)
-            if rebuilt := self._rebuilt():
+            if rebuilt := rebuild_all(self, dsn, self.stream.pipeline):
                 return rebuilt
         return _seeded(self.stream, lease)
 
-    def _rebuilt(self) -> Seeded | None:
-        """Begin a new current stream whose checkpoint holds the state after all that is in force.
-
-        Returns None if the transform keeps no state. Raises InputsChanged, with nothing changed, when a file that
-        is needed is gone or is another.
-        """
+    def rebuild(self, batches: Mapping[int, RecordedBatch]) -> Rebuilt | None:
         from etl.sources.open import open_kind
 
         workspace, pipeline, landing = self.stream.workspace, self.stream.pipeline, self.stream.landing
-        dsn, checkpoints, lease = self.stream.dsn, self.stream.checkpoints, self.request.lease
+        checkpoints = self.stream.checkpoints
         with a_session(workspace, self.spark) as session, TemporaryDirectory(prefix="sluice-") as empty:
             kind, settings = self.stream.kind, workspace.settings
             frame = open_kind(session, kind, settings, models=workspace.models, stream=False).below(empty)
             state = kept_state(pipeline, frame)
             if not state:
                 return None
-            with transaction(dsn) as cursor:
-                batches = in_force(cursor, pipeline)
-            _refuse_changed(pipeline, landing, batches.values())
+            _refuse_changed(pipeline, landing, batches.values(), self.request.command)
             declared = [
                 replace(past, files=assigned(past.files, pipeline, landing)) for past in batches.values()
             ]
             stream_id = rerun_batches(
-                dsn, checkpoints, pipeline, frame, state, declared, self.request.on_progress
+                self.stream.dsn,
+                checkpoints,
+                pipeline,
+                frame,
+                state,
+                declared,
+                self.request,
+                create=None if declared else self.stream._creator(),
             )
-        uri = checkpoints.of(stream_id).uri
-        with transaction(dsn) as cursor:
-            make_current(cursor, lease, stream_id, uri, batches, len(declared), state)
-        return Seeded(stream_id=stream_id, seen=sum(len(past.files) for past in batches.values()))
-
-
-def _refuse_changed(pipeline: Pipeline, landing: str, batches: Iterable[RecordedBatch]) -> None:
-    recorded = list(chain.from_iterable(past.files for past in batches))
-    present = evidence.look_again(recorded, landing=landing)
-    changes = evidence.changed(recorded, present)
-    read = {one.uri for one in assigned(recorded, pipeline, landing)}
-    changes += [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
-    if changes:
-        raise InputsChanged(
-            f"The state of {pipeline.name} can't be rebuilt: of the {len(recorded):,} files that it was computed from,"
-            f" {len(changes):,} are not as they were: {first_few(changes)}",
-            remedy=f"restore the old files, then `sluice recover {pipeline.name}` again",
+        return Rebuilt(
+            stream_id=stream_id,
+            checkpoint=checkpoints.of(stream_id).uri,
+            first=len(declared),
+            state=state,
+            batches=batches,
         )
+
+    def go_on(self, cursor: Cursor, rebuilt: Rebuilt) -> Seeded:
+        make_current(cursor, self.request, rebuilt)
+        seen = sum(len(past.files) for past in rebuilt.batches.values())
+        return Seeded(stream_id=rebuilt.stream_id, seen=seen)
+
+
+def _changes(pipeline: Pipeline, landing: str, recorded: Sequence[Input]) -> list[str]:
+    """Name what of these files is not as it was delivered, or is of no source now, one sentence each."""
+    changes = evidence.changed(recorded, evidence.look_again(recorded, landing=landing))
+    read = {one.uri for one in assigned(recorded, pipeline, landing)}
+    return changes + [f"{one.uri} is of no source any more" for one in recorded if one.uri not in read]
+
+
+def _refuse_changed(pipeline: Pipeline, landing: str, batches: Iterable[RecordedBatch], command: str) -> None:
+    recorded = _files_of(batches)
+    if changes := _changes(pipeline, landing, recorded):
+        raise InputsChanged(
+            f"The state of {pipeline.name} can't be rebuilt: of the {pluralize(len(recorded), 'file')} that it"
+            " was computed from,"
+            f" {len(changes):,} are not as they were: {first_few(changes)}",
+            remedy=f"restore the old files, then {command} again",
+        )
+
+
+def _files_of(batches: Iterable[RecordedBatch]) -> list[Input]:
+    return list(chain.from_iterable(past.files for past in batches))
 
 
 def _seeded(stream: FileStream, lease: Lease) -> Seeded:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from etl.pipeline import Pipeline
-from etl.runs.kinds.base import PipelineStream
+from etl.pipeline.replayability import require_replayable
+from etl.runs.kinds.base import ContinuedStream, PipelineStream
 from etl.runs.kinds.files import FileStream
 from etl.runs.kinds.live import LiveStream
 from etl.runs.kinds.topics import TopicStream
 from etl.runs.workspace import Workspace
+from etl.sources.base import SourceKind
 from etl.sources.files import FileKind
 from etl.sources.kafka.source import KafkaKind
 from etl.sources.kinds import kind_of
@@ -19,11 +21,26 @@ from etl.sources.live import LiveKind
 def stream_of(workspace: Workspace, pipeline: Pipeline) -> PipelineStream[Any]:
     """Return how the stream of a pipeline goes on."""
     match kind := kind_of(pipeline):
+        case LiveKind():
+            return LiveStream(workspace=workspace, kind=kind)
+        case _:
+            return _continued(workspace, kind)
+
+
+def continued_stream_of(workspace: Workspace, pipeline: Pipeline, what: str) -> ContinuedStream[Any]:
+    """Return how the stream of a pipeline goes on, of which `what` reads inputs again.
+
+    Raises SetupError for a pipeline of what can't be read again.
+    """
+    require_replayable(pipeline, what)
+    return _continued(workspace, kind_of(pipeline))
+
+
+def _continued(workspace: Workspace, kind: SourceKind[Any, Any]) -> ContinuedStream[Any]:
+    match kind:
         case FileKind():
             return FileStream(workspace=workspace, kind=kind)
         case KafkaKind():
             return TopicStream(workspace=workspace, kind=kind)
-        case LiveKind():
-            return LiveStream(workspace=workspace, kind=kind)
         case _:
             raise AssertionError(f"no stream is known for a pipeline of {type(kind).__name__}")

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from etl.common.database import transaction
+from etl.common.database import Cursor, transaction
 from etl.common.errors import CheckpointDamaged, InputsChanged, NeedsPerson, SluiceError
-from etl.common.wording import first_few
-from etl.ledger import offsets, streams
+from etl.common.wording import first_few, pluralize
+from etl.ledger import offsets, pipelines, streams
+from etl.ledger.offsets import Gap, Range
 from etl.ledger.streams import StreamState
 from etl.runs.kinds.base import ContinuedStream
-from etl.runs.recovery.base import Recovery, RecoveryRequest, Seeded
-from etl.runs.recovery.state_rebuild import RecordedBatch, in_force, make_current, rerun_batches
+from etl.runs.recovery.base import (
+    ReadAgain,
+    Rebuilt,
+    RecordedBatch,
+    RecoveryRequest,
+    Seeded,
+    StateRecovery,
+)
+from etl.runs.recovery.state_rebuild import make_current, rebuild_all, rerun_batches
 from etl.runs.recovery.topic_seeds import seeded_at, seeded_topics, skip_gaps, where_to_begin
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import kept_state
 from etl.sources.kafka.cluster import Topic, still_there
 from etl.sources.kafka.source import KafkaKind, KafkaSource
+from etl.spark.checkpoint.reader import Offsets
 from etl.spark.checkpoint.topics import TopicCheckpoint
 
 if TYPE_CHECKING:
@@ -60,12 +69,22 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
             remedy=f"`sluice recover {known.pipeline}`",
         )
 
-    @property
-    def counted(self) -> str:
-        return "partitions, each where the ledger is"
+    def counted(self, seen: int) -> str:
+        return f"{pluralize(seen, 'partition')}, {'' if seen == 1 else 'each '}where the ledger is"
+
+    def read_again(
+        self, leaving: Sequence[RecordedBatch], before: Sequence[RecordedBatch], spark: SparkSession | None
+    ) -> ReadAgain:
+        from etl.sources.open import open_kind
+
+        with a_session(self.workspace, spark) as session:
+            source = open_kind(session, self.kind, self.workspace.settings, models=self.workspace.models)
+            now = source.now()
+            gone, lost = (_lacking(source, now, _ranges_of(some)) for some in (leaving, before))
+        return ReadAgain(gone=gone, changed=(), lost_to_state=lost)
 
     @contextmanager
-    def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[Recovery]:
+    def recovery(self, request: RecoveryRequest, spark: SparkSession | None) -> Iterator[StateRecovery]:
         from etl.sources.open import open_kind
 
         with a_session(self.workspace, spark) as session:
@@ -74,7 +93,14 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicRecovery(Recovery):
+class RebuiltOverTopics(Rebuilt):
+    """A rebuilt stream whose offsets begin where the ledger is when it becomes the current one."""
+
+    now: Mapping[str, Topic]  # what Kafka had once its state was there
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicRecovery(StateRecovery):
     """A recovery of a stream over topics, which Kafka is asked about."""
 
     stream: TopicStream
@@ -100,7 +126,10 @@ class TopicRecovery(Recovery):
         return None
 
     def next_stream(self) -> Seeded:
-        """Return the stream to go on with; where it needs a new checkpoint, that begins at the ledger's offsets."""
+        """Return the stream to go on with; where it needs a new checkpoint, that begins at the ledger's offsets.
+
+        Raises OffsetsGone when Kafka has not all that comes next and this is not accepted.
+        """
         stream, source, accepted = self.stream, self.source, self.request.accepted
         with transaction(stream.dsn) as cursor:
             known = streams.current_stream(cursor, stream.pipeline.name)
@@ -111,42 +140,51 @@ class TopicRecovery(Recovery):
                 return Seeded(stream_id=known.stream_id)
             if known.goes_on_as(state):
                 next_stream = skip_gaps(stream.dsn, stream.checkpoints, source, accepted, known)
-            next_stream = next_stream or self._rebuilt(known)
+            next_stream = next_stream or rebuild_all(self, stream.dsn, stream.pipeline)
         return next_stream or seeded_topics(
             stream.dsn, self.request.lease, stream.checkpoints, source, accepted, known
         )
 
-    def _rebuilt(self, last_stream: StreamState) -> Seeded | None:
-        """Begin a new current stream whose checkpoint holds the state after all that is in force.
-
-        Returns None if the transform keeps no state. Raises InputsChanged when Kafka no longer has all that was
-        read, and OffsetsGone when it has not all that comes next and this is not accepted.
-        """
-        source, accepted, lease = self.source, self.request.accepted, self.request.lease
+    def rebuild(self, batches: Mapping[int, RecordedBatch]) -> Rebuilt | None:
+        source = self.source
         dsn, checkpoints, pipeline = self.stream.dsn, self.stream.checkpoints, self.stream.pipeline
         frame = source.streamed
         state = kept_state(pipeline, frame)
         if not state:
             return None
-        with transaction(dsn) as cursor:
-            batches = in_force(cursor, pipeline)
         now = source.now()
         _refuse_gone(source, now, batches.values())
-        if accepted is None:  # told before the work, and not after it
+        if self.request.accepted is None:  # told before the work, and not after it
             with transaction(dsn) as cursor:
-                where_to_begin(cursor, checkpoints, source, now, accepted, last_stream)
+                self._where_to_begin(cursor, now)
         declared = [one for past in batches.values() for one in _plannable(source, past)]
-        stream_id = rerun_batches(
-            dsn, checkpoints, pipeline, frame, state, declared, self.request.on_progress
-        )
+        stream_id = rerun_batches(dsn, checkpoints, pipeline, frame, state, declared, self.request)
         now = source.now()  # a topic that was recreated meanwhile may have been read under its old offsets
         _refuse_gone(source, now, batches.values())
-        checkpoint = checkpoints.of(stream_id)
-        with transaction(dsn) as cursor:
-            make_current(cursor, lease, stream_id, checkpoint.uri, batches, len(declared), state)
-            seeds, gaps = where_to_begin(cursor, checkpoints, source, now, accepted, last_stream)
-            checkpoint.begin_at(len(declared), seeds)
-        return seeded_at(stream_id, seeds, gaps)
+        return RebuiltOverTopics(
+            stream_id=stream_id,
+            checkpoint=checkpoints.of(stream_id).uri,
+            first=len(declared),
+            state=state,
+            batches=batches,
+            now=now,
+        )
+
+    def go_on(self, cursor: Cursor, rebuilt: Rebuilt) -> Seeded:
+        assert isinstance(rebuilt, RebuiltOverTopics)
+        pipelines.lock(cursor, self.stream.pipeline.name)
+        seeds, gaps = self._where_to_begin(cursor, rebuilt.now)
+        make_current(cursor, self.request, rebuilt)
+        self.stream.checkpoints.of(rebuilt.stream_id).begin_at(rebuilt.first, seeds)
+        return seeded_at(rebuilt.stream_id, seeds, gaps)
+
+    def _where_to_begin(
+        self, cursor: Cursor, now: Mapping[str, Topic]
+    ) -> tuple[list[Offsets], Sequence[Gap]]:
+        """Return the offsets that follow all that was delivered, as `where_to_begin` does."""
+        stream = self.stream
+        last = streams.current_stream(cursor, stream.pipeline.name)
+        return where_to_begin(cursor, stream.checkpoints, self.source, now, self.request.accepted, last)
 
 
 def _plannable(source: KafkaSource, past: RecordedBatch) -> list[RecordedBatch]:
@@ -159,15 +197,24 @@ def _plannable(source: KafkaSource, past: RecordedBatch) -> list[RecordedBatch]:
     return [replace(past, ranges=some) for some in turns or [[]]]
 
 
-def _refuse_gone(source: KafkaSource, now: Mapping[str, Topic], batches: Iterable[RecordedBatch]) -> None:
-    name, read = source.pipeline.name, list(chain.from_iterable(past.ranges for past in batches))
+def _ranges_of(batches: Iterable[RecordedBatch]) -> list[Range]:
+    return list(chain.from_iterable(past.ranges for past in batches))
+
+
+def _lacking(source: KafkaSource, now: Mapping[str, Topic], read: Sequence[Range]) -> list[str]:
+    """Name what Kafka does not have of these ranges, or may not have."""
     _, lacking = still_there(now, read)
-    lacking += [
+    return lacking + [
         f"{one} is compacted, and Kafka does not say what compaction removed" for one in source.compacted()
     ]
-    if lacking:
+
+
+def _refuse_gone(source: KafkaSource, now: Mapping[str, Topic], batches: Iterable[RecordedBatch]) -> None:
+    name, read = source.pipeline.name, _ranges_of(batches)
+    if lacking := _lacking(source, now, read):
         raise InputsChanged(
-            f"The state of {name} can't be rebuilt: it was computed from {len(read):,} ranges of offsets, and some of that"
+            f"The state of {name} can't be rebuilt: it was computed from {pluralize(len(read), 'range')} of"
+            " offsets, and some of that"
             f" is gone: {first_few(lacking)}",
             remedy="if the checkpoint was lost, restore it from a backup; if the transform or the declared topics"
             " changed, restore the old ones; or declare a new pipeline, which reads its topics from their first"

@@ -20,6 +20,7 @@ from etl.common.database import Cursor, transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
 from etl.common.record_columns import is_own
+from etl.common.wording import WHY, pluralize
 from etl.delivery.batch import DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
 from etl.delivery.deliver import stage_task
@@ -73,6 +74,10 @@ class LostDelivery:
     @property
     def of_the_stream(self) -> bool:
         return self.entry.kind == "stream"
+
+    @property
+    def withdraws(self) -> bool:
+        return self.entry.kind == "withdrawal"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +161,7 @@ def _chain(
 
     Of several that follow it, the one that others follow is taken. Each is the next batch of its stream: an
     attempt that was under way when PostgreSQL went back may name the same previous delivery as the batch
-    before it.
+    before it. The chain ends before a withdrawal: what came after that was read a second time, and would be there twice.
     """
     after: dict[int | None, list[LostDelivery]] = {}
     for one in unknown:
@@ -166,6 +171,8 @@ def _chain(
         one for one in after.get(last, ()) if one.entry.batch_id == next_batch[one.entry.stream_id]
     ]:
         following_one = max(following, key=lambda one: (one.delivery_id in after, one.delivery_id))
+        if following_one.withdraws:
+            break
         chain.append(following_one)
         last = following_one.delivery_id
         next_batch[following_one.entry.stream_id] = following_one.entry.batch_id + 1
@@ -173,7 +180,7 @@ def _chain(
 
 
 def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], had: AbstractSet[str]) -> str:
-    """Say how to have a lost replay or release again, which can't be put back by itself.
+    """Say how to have a lost replay, release or withdrawal again, which can't be put back by itself.
 
     `lost` are all that were lost, by number; `had` the inputs that are in force now, or that the stream reads.
     """
@@ -183,6 +190,14 @@ def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], had: Abstra
         return f"release {number}: its rows are held again: " + ", ".join(
             f"`sluice quarantine list {pipeline} --delivery {origin}`" for origin in holding
         )
+    if one.withdraws:
+        first = min(
+            live_one for withdrawn in one.manifest.supersedes for live_one in _in_force(withdrawn, lost)
+        )
+        return (
+            f"withdrawal {number}: what it had taken out is in force again:"
+            f" `sluice recover {pipeline} --before {first} {WHY}`"
+        )
     reasons = []
     if in_force_again := {
         live_one for replaced in one.manifest.supersedes for live_one in _in_force(replaced, lost)
@@ -191,7 +206,10 @@ def how_to_redo(one: LostDelivery, lost: Mapping[int, LostDelivery], had: Abstra
         reasons.append(f"what it had replaced is in force again: {command}")
     if paths := _history(one, had):
         reasons.append(
-            f"{len(paths)} files of history that it had loaded are in no delivery again, such as {paths[0]}:"
+            pluralize(
+                len(paths), "file of history that it had loaded is", "files of history that it had loaded are"
+            )
+            + f" in no delivery again, such as {paths[0]}:"
             f" `sluice replay {pipeline} --interval START END`"
         )
     return f"replay {number}: {'; '.join(reasons) or 'it had replaced what is lost as well'}"
@@ -204,7 +222,7 @@ def is_missed(
     holding: AbstractSet[int],
     had: AbstractSet[str],
 ) -> bool:
-    """Tell whether a lost replay or release is missed.
+    """Tell whether a lost replay, release or withdrawal is missed.
 
     What it had changed is live, or held, again as before it; or history that it had loaded is in no delivery.
     """

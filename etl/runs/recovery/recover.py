@@ -44,7 +44,7 @@ class Recovered:
     to_redo: tuple[str, ...] = ()  # replays and releases that PostgreSQL lost, and how to have each again
     stream: str | None = None  # the new stream
     seen: int = 0  # inputs that the new checkpoint will not read again; of topics: partitions that it knows
-    counted: str = ""  # what `seen` is the number of, in words
+    counted: str = ""  # the same in words
     gone: tuple[str, ...] = ()  # what is on record as gone now
 
 
@@ -64,7 +64,8 @@ def recover(
     """
     dsn, stream = workspace.services.postgres, stream_of(workspace, pipeline)
     lease = claim(dsn, pipeline)
-    request = RecoveryRequest(lease=lease, on_progress=on_progress, accepted=accepted)
+    command = f"`sluice recover {pipeline.name}`"
+    request = RecoveryRequest(lease=lease, command=command, on_progress=on_progress, accepted=accepted)
     with leased(dsn, lease), stream.recovery(request, spark) as recovery:
         problem = recovery.problem()
         if problem is None:
@@ -72,7 +73,9 @@ def recover(
         mended = _mended(workspace, stream, lease, problem)
         seeded = recovery.next_stream()
     gaps = tuple(map(str, seeded.gone))
-    return replace(mended, stream=seeded.stream_id, seen=seeded.seen, counted=stream.counted, gone=gaps)
+    return replace(
+        mended, stream=seeded.stream_id, seen=seeded.seen, counted=stream.counted(seeded.seen), gone=gaps
+    )
 
 
 def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, problem: str) -> Recovered:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING, Any
 from etl.common.database import Cursor, transaction
 from etl.common.errors import Fenced
 from etl.delivery.transform_failed import fault_of, transform_failed
-from etl.ledger import deliveries, leases, offsets, pipelines, streams
-from etl.ledger.inputs import Input
-from etl.ledger.leases import Lease
-from etl.ledger.offsets import Range
+from etl.ledger import deliveries, offsets, pipelines, streams
 from etl.pipeline import Pipeline
-from etl.runs.recovery.base import OnProgress
+from etl.runs.recovery.base import Rebuilt, RecordedBatch, RecoveryRequest, Seeded, StateRecovery
 from etl.runs.stateful import output_mode
 from etl.sources.kinds import kind_of
 from etl.spark.checkpoint.folder import Checkpoints
@@ -41,34 +38,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordedBatch:
-    """What a planned batch is made of."""
-
-    watermark_ms: int | None  # that it began with; None: it was made without state
-    time_ms: int  # its own time, since 1970
-    files: Sequence[Input] = ()
-    ranges: Sequence[Range] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Planned:
     """A query of batches whose files, or offsets, are told to it: Spark looks for none."""
 
     pipeline: Pipeline
     spark: SparkSession
     writer: DataStreamWriter
+    command: str  # that asks for the batches, as a remedy names it
     times: int  # so often the transform takes its input
     pinned: Mapping[str, Any]
 
     @classmethod
-    def of(cls, pipeline: Pipeline, frame: DataFrame, writer: DataStreamWriter) -> Planned:
+    def of(cls, pipeline: Pipeline, frame: DataFrame, writer: DataStreamWriter, command: str) -> Planned:
         """Prepare the query that runs planned batches of a pipeline.
 
         `frame` is the pipeline's output over its topics or an empty folder, `writer` what becomes of it.
         """
         spark = frame.sparkSession
         times = len(source_numbers(frame)) // len(pipeline.sources)
-        return cls(pipeline=pipeline, spark=spark, writer=writer, times=times, pinned=_pinned(spark))
+        return cls(
+            pipeline=pipeline,
+            spark=spark,
+            writer=writer,
+            command=command,
+            times=times,
+            pinned=_pinned(spark),
+        )
 
     def run(
         self,
@@ -100,10 +95,21 @@ class Planned:
 
     def _raise_told(self, errors: Sequence[BaseException], files: Sequence[str]) -> None:
         """Raise what one of `errors` tells of the sources, or TransformFailed where it tells of the transform."""
-        kind_of(self.pipeline).raise_read_error(errors, f"`sluice recover {self.pipeline.name}`")
+        kind_of(self.pipeline).raise_read_error(errors, self.command)
         for error in errors:
             if fault := fault_of(error, self.pipeline):
                 raise transform_failed(self.pipeline, fault, files=files, of=len(files)) from error
+
+
+def rebuild_all(recovery: StateRecovery, dsn: str, pipeline: Pipeline) -> Seeded | None:
+    """Begin a new current stream whose checkpoint holds the state after all that is in force; None if there is no state."""
+    with transaction(dsn) as cursor:
+        batches = in_force(cursor, pipeline)
+    rebuilt = recovery.rebuild(batches)
+    if rebuilt is None:
+        return None
+    with transaction(dsn) as cursor:
+        return recovery.go_on(cursor, rebuilt)
 
 
 def rerun_batches(
@@ -113,12 +119,13 @@ def rerun_batches(
     frame: DataFrame,
     state: Sequence[str],
     batches: Sequence[RecordedBatch],
-    on_progress: OnProgress,
+    request: RecoveryRequest,
+    create: Callable[[str], None] | None = None,
 ) -> str:
     """Run the batches again as the first ones of a new stream's checkpoint; return the stream's id.
 
     The stream is made known first, because a folder that the ledger does not know would look like a lost ledger.
-    It is not current until all of them ran.
+    It is not current until all of them ran. `create` makes its checkpoint, by its id, otherwise than as an empty one.
     """
     stream_id, first = str(uuid.uuid4()), len(batches)
     checkpoint = checkpoints.of(stream_id)
@@ -126,39 +133,39 @@ def rerun_batches(
         streams.know_stream(
             cursor, pipeline.name, stream_id, checkpoint=checkpoint.uri, first_batch=first, state=state
         )
-    checkpoint.create(stream_id)
+    (create or checkpoint.create)(stream_id)
     nowhere = frame.writeStream.format("noop").outputMode(output_mode(pipeline, state))
-    planned = Planned.of(pipeline, frame, nowhere)
+    planned = Planned.of(pipeline, frame, nowhere, request.command)
     for number, past in enumerate(batches):
         planned.run(checkpoints.of(stream_id), number, past)
-        on_progress(number + 1, len(batches))
+        request.on_progress(number + 1, len(batches))
     return stream_id
 
 
-def make_current(
-    cursor: Cursor,
-    lease: Lease,
-    stream_id: str,
-    checkpoint: str,
-    batches: Mapping[int, RecordedBatch],
-    first: int,
-    state: Sequence[str],
-) -> None:
-    """Make the new stream the current one; it goes on with its batch `first`.
+def make_current(cursor: Cursor, request: RecoveryRequest, rebuilt: Rebuilt) -> None:
+    """Make the rebuilt stream the current one.
 
     Raises Fenced, with nothing changed, if another run came between.
 
-    Rebuilding the state took a while: the lease has to be ours still, and these batches those in force.
+    Rebuilding the state took a while: the lease has to be ours still, and its batches those in force. HAZARD: no heartbeat
+    is made here, for the transaction may be a long commit, and the heartbeats beside it would wait for its lock.
     """
+    lease = request.lease
     pipelines.lock(cursor, lease.pipeline)
     now = [number for number, *_ in deliveries.batches_in_force(cursor, lease.pipeline)]
-    if not (leases.heartbeat(cursor, lease) and list(batches) == now):
+    if list(rebuilt.batches) != now:
         raise Fenced(
             f"Another run delivered into {lease.pipeline} while its state was rebuilt; nothing was changed",
-            remedy=f"`sluice recover {lease.pipeline}` again",
+            remedy=f"{request.command} again",
         )
     streams.register_stream(
-        cursor, lease.pipeline, lease.run_id, stream_id, checkpoint=checkpoint, first_batch=first, state=state
+        cursor,
+        lease.pipeline,
+        lease.run_id,
+        rebuilt.stream_id,
+        checkpoint=rebuilt.checkpoint,
+        first_batch=rebuilt.first,
+        state=rebuilt.state,
     )
 
 

@@ -130,6 +130,9 @@ class ReplayPlan:
     unread: frozenset[tuple[str, str]]  # files that these deliveries had held as unreadable, with the reason
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[DeliveryFile]  # of all of these
+    columns: Sequence[
+        str
+    ] = ()  # a phrase for each that is added to the tables, widened or refused; where asked for
 
     @property
     def numbers(self) -> list[int]:
@@ -188,7 +191,8 @@ class ReplayPlan:
         if self.history:
             size = sum(one.size for one in self.history)
             yield (
-                f"{self.pipeline}: {self.chosen}: {pluralize(len(self.history), 'file')}, {size:,} bytes, that the"
+                f"{self.pipeline}: {self.chosen}: {pluralize(len(self.history), 'file')},"
+                f" {pluralize(size, 'byte')}, that the"
                 " stream leaves out and no delivery has yet, to be loaded"
             )
         if self.undated:
@@ -227,16 +231,22 @@ class ReplayPlan:
             yield from (f"    {uri}: {why}" for uri, why in list(self.foretold.items())[:SHOWN])
         for one in self.releases[:SHOWN]:
             yield (
-                f"  release    delivery {one.delivery_id}: {one.delivered:,} rows that delivery {one.released_from}"
+                f"  release    delivery {one.delivery_id}: {pluralize(one.delivered, 'row')} that delivery"
+                f" {one.released_from}"
                 " had held"
             )
+
+    def column_lines(self) -> Iterator[str]:
+        """Yield what happens to the tables' columns, in lines for people."""
+        for one in self.columns:
+            yield f"  columns    {one}"
 
     def _read(self) -> str:
         if self.ranges:
             records, still_there = (
                 sum(one.end - one.start for one in some) for some in (self.ranges, self.there)
             )
-            read = f"{pluralize(len(self.ranges), 'range')} of {records:,} offsets"
+            read = f"{pluralize(len(self.ranges), 'range')} of {pluralize(records, 'offset')}"
             return (
                 f"{read}, all of them in Kafka"
                 if still_there == records
@@ -244,9 +254,7 @@ class ReplayPlan:
             )
         files = pluralize(len(self.inputs), "input file")
         size = sum(one.size for one in self.inputs)
-        return (
-            f"{files}, {size:,} bytes; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
-        )
+        return f"{files}, {pluralize(size, 'byte')}; {len(self.changed):,} changed since, of them {len(self.gone):,} gone"
 
 
 def plan(
@@ -266,16 +274,13 @@ def plan(
         STATEMENTS.execute(cursor, "in_force", deliveries=numbers)
         deliveries = rows_as(cursor, PlannedDelivery)
         replaced = [one.delivery_id for one in deliveries]
-        STATEMENTS.execute(cursor, "releases", deliveries=replaced)
-        releases = rows_as(cursor, PlannedRelease)
+        releases = releases_of(cursor, replaced)
         recorded = rows_as(STATEMENTS.execute(cursor, "inputs", deliveries=replaced), Input)
         STATEMENTS.execute(cursor, "unread", deliveries=replaced, prefix=UNREADABLE_RAW)
         unread = frozenset(cursor.fetchall())
         made_with = STATEMENTS.execute(cursor, "made_with", deliveries=replaced).fetchall()
         ranges = joined(ranges_of(cursor, replaced))
-        released = [one.delivery_id for one in releases]
-        STATEMENTS.execute(cursor, "files", deliveries=[*replaced, *released])
-        files = [DeliveryFile(*one) for one in cursor.fetchall()]
+        files = files_of(cursor, [*replaced, *(one.delivery_id for one in releases)])
         newest = last_delivery(cursor, pipeline.name)
         loads = selection.interval is not None and pipeline.start is not None
         live = {one.path for one in live_inputs(cursor, pipeline.name)} if loads else frozenset()
@@ -306,6 +311,17 @@ def plan(
         history=history,
         files=files,
     )
+
+
+def releases_of(cursor: Cursor, deliveries: Sequence[int]) -> list[PlannedRelease]:
+    """Return the live releases of rows that these deliveries had held, or that such a release had."""
+    return rows_as(STATEMENTS.execute(cursor, "releases", deliveries=list(deliveries)), PlannedRelease)
+
+
+def files_of(cursor: Cursor, deliveries: Sequence[int]) -> list[DeliveryFile]:
+    """Return the objects that these deliveries wrote."""
+    STATEMENTS.execute(cursor, "files", deliveries=list(deliveries))
+    return [DeliveryFile(*one) for one in cursor.fetchall()]
 
 
 def _made_otherwise(workspace: Workspace, pipeline: Pipeline, made_with: Sequence[MadeWith]) -> list[str]:

@@ -35,6 +35,7 @@ from etl.runs.heartbeat import leased, require_sink
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.summary import Progress
+from etl.sinks.columns import in_words
 from etl.sinks.modes import mode_of
 
 if TYPE_CHECKING:
@@ -117,32 +118,34 @@ def _by_delivery(held: Sequence[HeldRow]) -> Iterator[tuple[int, list[HeldRow]]]
         yield origin, list(rows)
 
 
+def _words(rows: Sequence[HeldRow]) -> str:
+    """Return the options that choose these rows to be exported; none where they are of several deliveries."""
+    if len(rows) == 1:
+        return f" --id {rows[0].quarantine_id}"
+    deliveries = {one.delivery_id for one in rows}
+    return f" --delivery {deliveries.pop()}" if len(deliveries) == 1 else ""
+
+
 def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Corrections) -> None:
     name = pipeline.name
     mode_of(pipeline.sink).refuse_release(name, [one.delivery_id for one in held])
     lost = [one for one in held if one.row is None and one.quarantine_id not in corrections]
     if lost:
         raise SetupError(
-            f"{len(lost)} of these never became rows, because their records are malformed or came late; such as"
+            f"{len(lost):,} of these never became rows, because their records are malformed or came late; such as"
             f" {lost[0].quarantine_id}: {(lost[0].raw or '')[:200]!r}",
-            remedy=f"give their columns in a file of corrections: `sluice quarantine export {name}`, then"
-            " release with --corrections FILE",
+            remedy=f"give their columns in a file of corrections: `sluice quarantine export {name}"
+            f"{_words(lost)} -o rows.jsonl`, then release with --corrections rows.jsonl",
         )
     for one in held:
         given = corrections.get(one.quarantine_id, {})
-        if written := [column for column in _not_as_read(one) if column not in given]:
+        if written := [column for column in one.not_as_read if column not in given]:
             raise SetupError(
                 f"Row {one.quarantine_id} is kept with other text than was read: bytes of {', '.join(written)} are no UTF-8,"
                 " and are written as \\xNN",
                 remedy=f"give these columns in a file of corrections: `sluice quarantine export {name}`, then release with"
                 " --corrections FILE",
             )
-
-
-def _not_as_read(row: HeldRow) -> list[str]:
-    """Name the columns whose text can't be kept as it was read."""
-    matches = (re.fullmatch(r"postgres_encoding\((.*)\)", reason) for reason in row.reasons)
-    return [match[1] for match in matches if match]
 
 
 def _corrected(opened: OpenedPipeline, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
@@ -209,7 +212,7 @@ def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Ar
             arrays.append(_value(value, field.type))
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise SetupError(
-                f"Row {number}: {value!r} is no value of column {field.name} ({field.type}): {error}",
+                f"Row {number}: {value!r} is no value of column {field.name}, which is {in_words(field.type)}: {error}",
                 remedy="correct it in the file of corrections",
             ) from error
     return pa.concat_arrays(arrays)

@@ -7,7 +7,6 @@ either sink sees all of the old or all of the new. Nothing of it is seen when it
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 from etl.common.database import kept_connections, transaction
 from etl.common.errors import FewerRows, InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.common.steps import Listener
-from etl.common.wording import first_few, pluralize
+from etl.common.wording import WHY, first_few, pluralize
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
-from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver_correction
-from etl.delivery.spark_change_log import LakeLog
 from etl.delivery.stage import StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
 from etl.ledger.stops import FEWER_STOP
 from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, Verdict
+from etl.runs.follow import NOTHING_CHANGED
 from etl.runs.heartbeat import leased, make_known
 from etl.runs.replay.plan import SHOWN, Releases, ReplayPlan
 from etl.runs.run import refuse_lost
@@ -43,9 +41,8 @@ if TYPE_CHECKING:
     from etl.runs.opened import OpenedPipeline
     from etl.runs.workspace import Workspace
 
-log = logging.getLogger("sluice")
 
-GIVEN_UP = "nothing was changed; the same command starts again"  # by a signal, before the commit
+GIVEN_UP = NOTHING_CHANGED  # by a signal, before the commit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +94,7 @@ def replay(
     """
     for option, given in (("--accept-unreadable", accept_unreadable), ("--fewer", fewer)):
         if given and not (why or "").strip():
-            raise SetupError(f"{option} needs a reason", remedy='add --why "…"')
+            raise SetupError(f"{option} needs a reason", remedy=f"add {WHY}")
     if planned.newest is None and not planned.history:
         return Replayed(plan=planned, receipt=None)
     dsn = workspace.services.postgres
@@ -113,7 +110,7 @@ def replay(
             from etl.runs.opened import open_pipeline
 
             opened = open_pipeline(workspace, pipeline, session, outside_stream=True, fills=accept_changed)
-            refuse_replay(pipeline.name, opened.state)
+            refuse_replay(pipeline, opened.state)
             change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
             batch = ReplayBatch(
                 micro=_static(opened, planned, workspace, accept_unreadable=accept_unreadable),
@@ -123,7 +120,7 @@ def replay(
             )
             context = replace(
                 opened.correction_context(lease, change, on_step),
-                change_log=_change_log(opened, change, workspace),
+                change_log=opened.change_log(change, workspace.settings.pg_connections),
             )
             try:
                 receipt = deliver_correction(context, batch)
@@ -148,7 +145,7 @@ def refuse(
 ) -> None:
     """Raise where a replay would have to guess; nothing was changed."""
     name = pipeline.name
-    refuse_replay(name, planned.state)
+    refuse_replay(pipeline, planned.state)
     mode_of(pipeline.sink).refuse_replay(name, planned.numbers, newest=planned.newest)
     if planned.changed and not accept_changed:
         some = first_few(planned.changed, SHOWN)
@@ -160,35 +157,13 @@ def refuse(
     if planned.releases and releases is None:
         count = sum(one.delivered for one in planned.releases)
         numbers = first_few([one.delivery_id for one in planned.releases], SHOWN)
+        were = pluralize(
+            count, "row that these batches had held was", "rows that these batches had held were"
+        )
         raise NeedsPerson(
-            f"{name}, not replayed: {count:,} rows that these batches had held were released since, by"
-            f" deliveries {numbers}",
+            f"{name}, not replayed: {were} released since, by deliveries {numbers}",
             remedy=remedies.releases,
         )
-
-
-def _change_log(opened: OpenedPipeline, change: Correction, workspace: Workspace) -> LakeLog | None:
-    """Return where an upsert sink finds what the replaced rows had covered; None for any other sink."""
-    if not opened.sinks.warehouse.keys:
-        return None
-    replaced = change.files["data"]
-    missing = opened.sinks.lake.gone(sorted(replaced)) if change.as_found else []
-    if missing:
-        log.warning(
-            "%s: %s of the objects that are replaced are gone from S3, and with them what keys they had: every key that"
-            " the table lacks gets the newest change that is in force",
-            opened.pipeline.name,
-            len(missing),
-        )
-    return LakeLog(
-        spark=opened.frame.sparkSession,
-        sinks=opened.sinks,
-        schema=opened.rules.schema,
-        supersedes=change.supersedes,
-        replaced=sorted(replaced.difference(missing)),
-        lost=bool(missing),
-        connections=workspace.settings.pg_connections,
-    )
 
 
 def _static(

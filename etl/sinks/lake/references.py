@@ -112,7 +112,7 @@ def _walk(
 ) -> Iterator[str]:
     yield from pointers
     lists: set[str] = set()
-    for metadata in _each(pool, table.load, pointers, strict=strict):
+    for metadata in _each(pool, table.read, pointers, strict=strict):
         yield from (entry.metadata_file for entry in metadata.metadata_log)
         yield from (statistics.statistics_path for statistics in metadata.statistics)
         yield from (statistics.statistics_path for statistics in metadata.partition_statistics)
@@ -150,12 +150,12 @@ def _files(table: LakeTable, manifest: ManifestFile) -> list[str]:
 
 
 def current_files(table: LakeTable, metadata: TableMetadata | None) -> dict[str, tuple[int, int]]:
-    """Return (rows, bytes) of every data file in the current snapshot, by URI."""
+    """Return (rows, bytes) of every data file in the current snapshot, by URI; raise NeedsPerson where it is not whole."""
     snapshot = metadata.current_snapshot() if metadata else None
     files: dict[str, tuple[int, int]] = {}
     if snapshot is None:
         return files
-    with ThreadPoolExecutor(REQUESTS) as pool:
+    with table.whole(), ThreadPoolExecutor(REQUESTS) as pool:
         lists = snapshot.manifests(table.lake.io)
         for entries in pool.map(lambda manifest: manifest.fetch_manifest_entry(table.lake.io), lists):
             files |= {

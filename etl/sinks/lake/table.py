@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,9 +38,12 @@ from pyiceberg.typedef import Record
 
 from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, ServiceAway, TableRefused
+from etl.common.wording import pluralize
 from etl.ledger import pointers
 from etl.ledger.pointers import CATALOG
 from etl.pipeline import Partition
+from etl.sinks.columns import IDENTITY
+from etl.sinks.evolution import SchemaDifference
 from etl.sinks.lake.column_bounds import provable
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, Partitioning, StagedFile
 from etl.sinks.lake.schema import (
@@ -72,6 +76,7 @@ class Draft:
     base: str  # where the pointer was
     location: str  # where it will be
     snapshot_id: int | None
+    columns: SchemaDifference  # what it adds and widens
 
 
 class Lake:
@@ -192,8 +197,25 @@ class LakeTable:
         pointers.create_pointer(cursor, self.namespace, self.name, location=location)
 
     def load(self, pointer: str) -> TableMetadata:
-        """Read the table's metadata at `pointer`."""
+        """Read the table's metadata at `pointer`; raise NeedsPerson where it is gone."""
+        with self.whole():
+            return self.read(pointer)
+
+    def read(self, pointer: str) -> TableMetadata:
+        """Read metadata of the table, which may be gone: then FileNotFoundError is raised."""
         return FromInputFile.table_metadata(self.lake.io.new_input(pointer))
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Raise NeedsPerson where an object is gone that the table's current metadata has, and that is read within."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise NeedsPerson(
+                f"Iceberg table {self.namespace}.{self.name} of the lake is not whole: an object is gone: {error}",
+                remedy="restore the object from a backup or an older version in the bucket, then run the same command"
+                " again; sluice.delivery has the metadata location of every delivery",
+            ) from error
 
     def at(self, pointer: str, name: uuid.UUID | None = None) -> Table:
         """Return pyiceberg's view of the table as of `pointer`; a commit to it makes a draft under `name`."""
@@ -247,8 +269,8 @@ class LakeTable:
         """
         name = draft_name(delivery.delivery_id, delivery.run_id)
         table = self.at(base, name)
-        with table.transaction() as change:
-            self._evolve(change, written)
+        with self.whole(), table.transaction() as change:
+            columns = self._evolve(change, written)
             if replace or without:
                 overwrite = Overwrite(change, table.io, name, delivery.summary)
                 update: Update = self._without(overwrite, without or None, of, as_found=as_found)
@@ -262,7 +284,10 @@ class LakeTable:
                 ExpireSnapshots(transaction=change).by_ids(expired).commit()
         current = table.metadata.current_snapshot()
         return Draft(
-            base=base, location=table.metadata_location, snapshot_id=current.snapshot_id if current else None
+            base=base,
+            location=table.metadata_location,
+            snapshot_id=current.snapshot_id if current else None,
+            columns=columns,
         )
 
     def goes_on_from(self, location: str, published: str) -> bool:
@@ -283,13 +308,18 @@ class LakeTable:
             return False
         return _last_delivery(now) >= _last_delivery(then)
 
+    def difference(self, base: str, columns: pa.Schema) -> SchemaDifference:
+        """Return how the table as of `base` differs from a transform's output."""
+        return difference_of(self.load(base).schema(), pa.schema([*columns, *IDENTITY]))
+
     def lacks(self, base: str, written: pa.Schema) -> bool:
         """Tell whether a draft would change the table's columns."""
         return bool(difference_of(self.load(base).schema(), written))
 
-    def _evolve(self, change: Transaction, written: pa.Schema) -> None:
-        """Add and widen columns as in `written`; raise ServiceAway where another run did so otherwise."""
-        if difference_of(change.table_metadata.schema(), written):
+    def _evolve(self, change: Transaction, written: pa.Schema) -> SchemaDifference:
+        """Add and widen columns as in `written`, and return which; raise ServiceAway where another run did so otherwise."""
+        different = difference_of(change.table_metadata.schema(), written)
+        if different:
             with change.update_schema() as update:
                 evolved(update, change.table_metadata.schema(), written)
         now = arrow_schema(change.table_metadata.schema())
@@ -299,6 +329,7 @@ class LakeTable:
                 " while this one wrote its files; nothing was changed",
                 remedy="run again",
             )
+        return different
 
     def _without(
         self, snapshot: Overwrite, uris: frozenset[str] | None, of: Collection[int], *, as_found: bool
@@ -310,7 +341,8 @@ class LakeTable:
         removed = snapshot.take_out(uris, likely=of)
         if uris is not None and removed != len(uris) and not as_found:
             raise NeedsPerson(
-                f"{len(uris) - removed} of the {len(uris)} objects to be replaced are no longer in Iceberg table"
+                f"{len(uris) - removed} of the {pluralize(len(uris), 'object')} to be replaced are no longer in"
+                " Iceberg table"
                 f" {self.namespace}.{self.name}: another replay committed first, or the table is not as the ledger says."
                 " Nothing was changed",
                 remedy="run the same command again; if the error comes again, `sluice audit` shows where"

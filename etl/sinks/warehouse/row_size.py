@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from etl.common.wording import pluralize
+
 _COLUMNS = 1_600
 _KEYS = 32
 _ROW = 8_160  # bytes: a page of 8 KiB, less its header and the row's place in it
@@ -25,15 +27,19 @@ def table_limits(columns: pa.Schema, keys: Sequence[str]) -> list[str]:
     problems = []
     if len(columns) + _OWN > _COLUMNS:
         problems.append(
-            f"it has {len(columns):,} columns, and a table of PostgreSQL at most {_COLUMNS - _OWN:,} besides Sluice's {_OWN}"
+            f"it has {pluralize(len(columns), 'column')}, and a table of PostgreSQL at most {_COLUMNS - _OWN:,}"
+            f" besides Sluice's {_OWN}"
         )
     elif (size := _largest_row(columns)) > _ROW:
         problems.append(
-            f"a row with a value in each of its {len(columns):,} columns takes {size:,} bytes, and a row of PostgreSQL at"
+            f"a row with a value in each of its {pluralize(len(columns), 'column')} takes"
+            f" {pluralize(size, 'byte')}, and a row of PostgreSQL at"
             f" most {_ROW:,}"
         )
     if len(keys) > _KEYS:
-        problems.append(f"its key has {len(keys)} columns, and an index of PostgreSQL at most {_KEYS}")
+        problems.append(
+            f"its key has {pluralize(len(keys), 'column')}, and an index of PostgreSQL at most {_KEYS}"
+        )
     return problems
 
 

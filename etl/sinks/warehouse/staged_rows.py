@@ -11,6 +11,7 @@ from psycopg2 import sql
 from etl.common.database import Cursor
 from etl.common.errors import StagingLost, TableRefused
 from etl.common.statements import Statements
+from etl.common.wording import pluralize
 from etl.sinks.columns import RowIdentity
 
 STATEMENTS = Statements(__name__)
@@ -49,7 +50,8 @@ class StagedRows:
     def refuse_missing(self, cursor: Cursor, missing: int) -> NoReturn:
         """Raise TableRefused: the table does not have rows that were moved into it, though PostgreSQL named no error."""
         raise TableRefused(
-            f"Table {self.target.as_string(cursor)} did not take {missing:,} of {self.expected:,} rows, and PostgreSQL"
+            f"Table {self.target.as_string(cursor)} did not take {missing:,} of"
+            f" {pluralize(self.expected, 'row')}, and PostgreSQL"
             " named no error: something on it, or on one of its partitions, keeps rows out. Nothing was delivered",
             remedy="find what does (a trigger, most likely: `\\d+` in psql, of each partition, too) and take it off; then"
             " run again",
@@ -67,7 +69,7 @@ def require_count(table: str, count: int, expected: int) -> None:
     """Raise StagingLost unless the rows found of a staging table are as many as expected."""
     if count != expected:
         raise StagingLost(
-            f"Staging table {table} has {count} rows of the winning tasks, which reported {expected}:"
+            f"Staging table {table} has {pluralize(count, 'row')} of the winning tasks, which reported {expected}:"
             " PostgreSQL empties unlogged tables when it crashes",
             remedy="the batch is staged again; if it happens again, see PostgreSQL's log",
         )

@@ -104,9 +104,14 @@ class Warehouse:
 
     def lacks(self, cursor: Cursor) -> list[str] | None:
         """Return the columns that the table is to gain; None where it is not there."""
+        different = self.difference(cursor)
+        return None if different is None else list(different.added)
+
+    def difference(self, cursor: Cursor) -> SchemaDifference | None:
+        """Return how the table differs from this pipeline's output; None where it is not there."""
         if not self._there(cursor, self.table_name):
             return None
-        return list(self._difference(column_types(cursor, self.target.as_string(cursor))).added)
+        return self._difference(column_types(cursor, self.target.as_string(cursor)))
 
     def open(self, cursor: Cursor) -> None:
         """Create the table where it does not exist; raise TableRefused for one that a merge could fail on."""
@@ -209,17 +214,19 @@ class Warehouse:
             )
 
     @contextmanager
-    def changed(self, cursor: Cursor, *, removes: bool) -> Iterator[None]:
+    def changed(self, cursor: Cursor, *, removes: bool) -> Iterator[SchemaDifference]:
         """Add and widen columns within the caller's transaction, then let it change rows; nobody else changes the table.
+
+        Yields what was added and widened.
 
         Raises TableRefused where the table no longer fits, or where PostgreSQL refuses the rows. `removes`: some leave.
         """
         seen = self._look(cursor, removes=removes, lock=True)
-        self._evolve(cursor, seen)
+        different = self._evolve(cursor, seen)
         with refusing(self.target.as_string(cursor), self.pipeline, seen):
-            yield
+            yield different
 
-    def _evolve(self, cursor: Cursor, seen: Look) -> None:
+    def _evolve(self, cursor: Cursor, seen: Look) -> SchemaDifference:
         different = self._difference(seen.columns)
         problems = [*different.others, *_obstacles(seen)]
         if self.keys and not seen.keyed:
@@ -232,12 +239,13 @@ class Warehouse:
                 " of the keys that is gone the run makes anew)",
             )
         if not (different.added or different.widened):
-            return
+            return different
         with views.made_anew(cursor, self.pipeline, self.target, dropped=bool(different.widened)):
             for column in different.added:
                 self._change(cursor, column, widened=False)
             for column in different.widened:
                 self._change(cursor, column, widened=True)
+        return different
 
     def _change(self, cursor: Cursor, column: str, *, widened: bool) -> None:
         """Widen a column of the table, or add it, or raise TableRefused."""

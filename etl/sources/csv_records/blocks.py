@@ -14,6 +14,7 @@ import pyarrow.csv as pcsv
 
 from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.record_columns import HELD_UNKNOWN, MALFORMED_COLUMN, UNKNOWN
+from etl.common.wording import pluralize
 from etl.sources.counts import Drift
 from etl.sources.csv_records.columns import Column, without_nulls
 from etl.sources.csv_records.dialect import Dialect
@@ -127,7 +128,9 @@ class CsvReader:
         if not long.any():
             return records, {}
         beyond: dict[int, Misfit] = {
-            number: Beyond(self.bounds, "record_bytes", f"{lengths[number].as_py():,} bytes or more")
+            number: Beyond(
+                self.bounds, "record_bytes", f"{pluralize(lengths[number].as_py(), 'byte')} or more"
+            )
             for number in np.flatnonzero(long).tolist()
         }
         return pc.if_else(pa.array(long), None, records), beyond
@@ -165,7 +168,7 @@ class CsvReader:
     def _split(self, text: str, layout: Layout) -> list[str]:
         values = self.dialect.split(text, self.bounds.record_fields)
         if len(values) > self.bounds.record_fields:
-            raise Beyond(self.bounds, "record_fields", f"{len(values):,} fields or more")
+            raise Beyond(self.bounds, "record_fields", f"{pluralize(len(values), 'field')} or more")
         if len(values) != layout.width:
             of = " of" if len(values) < layout.width else " fields, wanted"
             raise Misfit(f"found {len(values):,}{of} {layout.width:,}" + (" fields" if of == " of" else ""))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyarrow.fs import FileSystem
 
-from etl.common.wording import first_few, visible
+from etl.common.wording import first_few, pluralize, visible
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.json_records.values import Misfit
 from etl.sources.raw.compression import unpacker
@@ -119,7 +119,7 @@ def _position(
     """Return where a column is. Raises FileUnfit if it is there twice."""
     there = exactly.get(name) or in_lower_case.get(name.lower(), ())
     if len(there) > 1:
-        raise FileUnfit(f"its CSV header names {name} {len(there)} times")
+        raise FileUnfit(f"its CSV header names {name} {pluralize(len(there), 'time')}")
     return there[0] if there else None
 
 

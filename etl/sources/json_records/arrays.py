@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from etl.common.wording import pluralize
 from etl.sources.json_records.blocks import JsonReader
 from etl.sources.json_records.lines import BLANK, TEXT
 from etl.sources.raw.lines import Lines
@@ -94,7 +95,7 @@ def _end_by_brackets(text: str, at: int, number: int) -> int:
 
 def _broken(text: str, at: int, number: int) -> FileUnfit:
     what = "ends early" if at == len(text) else f"is broken at character {at + 1:,}"
-    return FileUnfit(f"its JSON array {what}, after {number:,} elements")
+    return FileUnfit(f"its JSON array {what}, after {pluralize(number, 'element')}")
 
 
 def _after_blanks(text: str, at: int) -> int:

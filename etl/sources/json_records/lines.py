@@ -7,10 +7,12 @@ import re
 from itertools import islice
 
 from etl.common.record_bounds import DEFAULT, Bounds
+from etl.common.wording import pluralize
 from etl.sources.json_records.values import Beyond, Constant, Members, Misfit, Number
 
 BLANK = " \t\r\n\ufeff"  # around a record
 _ARRAY = 'a file that is one array is format="json-array"'
+_GOES_ON = "cut off, or an object over several lines, of which each record has one (`jq -c .` writes it so)"
 TEXT = r'"(?:[^"\\]++|\\.)*+"'
 _TEXT_OR_FIELD = re.compile(
     rf"{TEXT}?|,|[\[{{](?![ \t\r\n]*+[\]}}])", re.DOTALL
@@ -24,7 +26,7 @@ _DECODER = json.JSONDecoder(
 def members_of(line: bytes, bounds: Bounds = DEFAULT) -> Members:
     """Return the members of a record, which is to be one whole object in UTF-8; raise Misfit where it is not."""
     if len(line) > bounds.record_bytes:
-        raise Beyond(bounds, "record_bytes", f"{len(line):,} bytes or more")
+        raise Beyond(bounds, "record_bytes", f"{pluralize(len(line), 'byte')} or more")
     text = _decoded(line)
     _require_within(text, bounds)
     return _parsed(text)
@@ -46,6 +48,8 @@ def _parsed(text: str) -> Members:
             f"character {error.pos + 1}" if error.pos < len(text) else f"its end, after character {len(text)}"
         )
         hint = f"; {_ARRAY}" if text.startswith("[") else ""
+        if text.startswith("{") and error.pos >= len(text):
+            hint = f"; {_GOES_ON}"
         raise Misfit(f"no JSON: {seen} at {where}{hint}") from error
     if not isinstance(value, Members):
         raise Misfit.of(
@@ -58,7 +62,7 @@ def _require_within(text: str, bounds: Bounds) -> None:
     """Raise Beyond for a record of too many fields, or levels: before its values take memory, or frames of Python."""
     brackets, most = text.count("{") + text.count("["), bounds.record_fields
     if brackets + text.count(",") > most and _has_more_fields(text, most):
-        raise Beyond(bounds, "record_fields", f"{most + 1:,} fields or more")
+        raise Beyond(bounds, "record_fields", f"{pluralize(most + 1, 'field')} or more")
     if brackets > bounds.record_depth and (found := _depth(text)) > bounds.record_depth:
         raise Beyond(bounds, "record_depth", f"{found:,} levels within each other")
 

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from etl.common.record_bounds import DEFAULT, Bounds
+from etl.common.wording import pluralize
 
 Convert = Callable[[Any], Any]
 
@@ -225,10 +226,10 @@ def _require_within(form: re.Match[str], bounds: Bounds) -> None:
     """Raise Beyond for a number that DECIMAL takes, and that has too many digits or too large an exponent."""
     digits = len(f"{form[1]}{form[2]}".lstrip("0"))
     if digits > bounds.number_digits:
-        raise Beyond(bounds, "number_digits", f"{digits:,} digits")
+        raise Beyond(bounds, "number_digits", pluralize(digits, "digit"))
     exponent = (form[3] or "").lstrip("0") or "0"
     if len(exponent) > 18:  # Python makes no int of thousands of digits
-        raise Beyond(bounds, "number_exponent", f"an exponent of {len(exponent):,} digits")
+        raise Beyond(bounds, "number_exponent", f"an exponent of {pluralize(len(exponent), 'digit')}")
     if int(exponent) > bounds.number_exponent:
         raise Beyond(bounds, "number_exponent", f"an exponent of {int(exponent):,}")
 

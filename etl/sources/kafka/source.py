@@ -17,7 +17,7 @@ from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.common.record_bounds import Bounds
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
-from etl.common.wording import first_few
+from etl.common.wording import WHY, first_few
 from etl.ledger import offsets, streams
 from etl.ledger.offsets import Gap, Range, Reached, one_range_per_partition, parsed
 from etl.pipeline import Kafka
@@ -121,7 +121,7 @@ class KafkaSource(Source):
             raise OffsetsGone(
                 f"Kafka went back in time under {name}: {some}",
                 remedy="find out what the brokers lost. A topic that lost records has to be recreated; then"
-                f' `sluice recover {name} --accept-gone --why "…"`',
+                f" `sluice recover {name} --accept-gone {WHY}`",
             )
         if misfit := self.misfit(checkpoint, batch_id, now):
             raise CheckpointDamaged(
@@ -182,7 +182,7 @@ class KafkaSource(Source):
         some = first_few(missing, 10)
         return OffsetsGone(
             f"Kafka no longer has all records that come next for {name}{why}. Gone before they were read: {some}",
-            remedy=f'to go on without them, on record: `sluice recover {name} --accept-gone --why "…"`',
+            remedy=f"to go on without them, on record: `sluice recover {name} --accept-gone {WHY}`",
         )
 
     def require_same_topics(self, ranges: Sequence[Range]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from etl.common.wording import pluralize
 from etl.sources.unreadable import FileUnfit
 
 CHUNK = 1 << 16  # bytes that are unpacked at a time
@@ -55,7 +56,7 @@ def _members(file: Any, new: Callable[[], Any], fault: type[Exception]) -> Itera
             some = member.unused_data if member.eof else getattr(member, "unconsumed_tail", b"")
     if not member.eof:
         raise FileUnfit(
-            f"it ends early: its compressed data is cut off after {packed:,} bytes ({unpacked:,} unpacked)"
+            f"it ends early: its compressed data is cut off after {pluralize(packed, 'byte')} ({unpacked:,} unpacked)"
         )
 
 
@@ -97,7 +98,9 @@ def _hadoop_blocks(codec: str, length: Callable[[bytes], int]) -> Unpack:
                 size = _number(file) or 0
                 packed = file.read(size)
                 if len(packed) < size:
-                    raise FileUnfit(f"it ends early: {size - len(packed):,} bytes before a block's end")
+                    raise FileUnfit(
+                        f"it ends early: {pluralize(size - len(packed), 'byte')} before a block's end"
+                    )
                 with _told((IndexError, ValueError, OSError, pa.ArrowException), file.tell()):
                     if (made := length(packed)) > left:
                         raise ValueError("a piece is longer than its block")
@@ -156,7 +159,7 @@ def _told(fault: type[Exception] | tuple[type[Exception], ...], packed: int) -> 
         yield
     except fault as error:
         raise FileUnfit(
-            f"its compressed data is broken, within {packed:,} bytes of its beginning: {error}"
+            f"its compressed data is broken, within {pluralize(packed, 'byte')} of its beginning: {error}"
         ) from error
 
 

@@ -54,16 +54,14 @@ def parts(files: DataFrame, uri: Column, *, splittable: bool) -> DataFrame:
 
     Parts of `splittable` files are dealt out to tasks; whole files lie as Spark packs them, by their size.
     """
-    from pyspark.sql import functions as F
-
-    size = F.col("_metadata.file_size")
-    named = files.where(size > 0).select(uri.alias(SOURCE_PATH), size.alias("size"))
+    # In SQL: a column made of columns is a call into the JVM for each of them, and this is done for each run.
+    named = files.where("_metadata.file_size > 0").select(uri.alias(SOURCE_PATH), "_metadata.file_size")
     if not splittable:
-        return named.select(SOURCE_PATH, F.lit(0).cast("bigint").alias("start"), F.col("size").alias("end"))
-    ends = "|".join(suffix.replace(".", r"\.") for suffix in UNPACKERS)
-    packed = F.col(SOURCE_PATH).rlike(f"(?:{ends})$")
-    step = F.when(packed, F.col("size")).otherwise(PART_BYTES)
-    starts = F.explode(F.sequence(F.lit(0).cast("bigint"), F.col("size") - 1, step)).alias("start")
-    end = F.least(F.col("start") + F.col("step"), F.col("size")).alias("end")
-    each = named.select(SOURCE_PATH, starts, step.alias("step"), "size").select(SOURCE_PATH, "start", end)
+        return named.selectExpr(SOURCE_PATH, "0L AS start", "file_size AS end")
+    ends = "|".join(suffix.replace(".", "[.]") for suffix in UNPACKERS)
+    step = f"IF({SOURCE_PATH} RLIKE '(?:{ends})$', file_size, {PART_BYTES}L)"
+    starts = named.selectExpr(
+        SOURCE_PATH, "file_size", f"{step} AS step", f"explode(sequence(0L, file_size - 1, {step})) AS start"
+    )
+    each = starts.selectExpr(SOURCE_PATH, "start", "least(start + step, file_size) AS end")
     return each.repartition(each.sparkSession.sparkContext.defaultParallelism)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ from etl.common.errors import InputsChanged, NeedsPerson, ServiceAway, SetupErro
 from etl.common.paths import require_utf8
 from etl.common.record_bounds import Bounds
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH
+from etl.common.wording import pluralize
 from etl.ledger.inputs import LOOKUP_SOURCE, Input
 from etl.pipeline import Lookup, Pipeline
 from etl.sources.evidence import changed, look, uri_at
 from etl.sources.landing import files_there, listed_path
-from etl.sources.parsing import Reading, ddl_fields, read_files
+from etl.sources.parsing import Reading, ddl_fields, read_files, read_here
 from etl.sources.side_inputs.scorers import ModelVersions
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def read_lookup(
     if not before:
         listed_path(lookup, landing, where)  # which says so where not even the folder is there
         raise SetupError(f"The {where} has no file: none is {lookup.pattern}", remedy="land it")
-    rows, wrong = _rows(spark, lookup, fields, [one.uri for one in before], bounds)
+    rows, wrong = _rows(spark, lookup, fields, {one.uri: one.size for one in before}, bounds)
     if changes := changed(before, version(lookup, landing)):
         raise ServiceAway(f"The {where} changed while it was read: {'; '.join(changes)}", remedy="run again")
     if rows is None:
@@ -61,7 +63,7 @@ def read_lookup(
     if bad:
         text, detail = (bad.column(name)[0].as_py() for name in (MALFORMED_COLUMN, DETAIL))
         shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
-        seen = f"The {where} has {len(bad)} malformed records, such as {shown!r}"
+        seen = f"The {where} has {pluralize(len(bad), 'malformed record')}, such as {shown!r}"
         raise SetupError(f"{seen}: {detail}" if detail else seen, remedy=f"correct {lookup.pattern}")
     _refuse_doubled(rows, lookup, where)
     held = spark.createDataFrame(rows.drop_columns([MALFORMED_COLUMN, DETAIL, ORIGIN, SOURCE_PATH]), fields)
@@ -69,18 +71,23 @@ def read_lookup(
 
 
 def _rows(
-    spark: SparkSession, lookup: Lookup, fields: StructType, uris: Sequence[str], bounds: Bounds
+    spark: SparkSession, lookup: Lookup, fields: StructType, sizes: Mapping[str, int], bounds: Bounds
 ) -> tuple[pa.Table | None, dict[str, str]]:
     """Read all of a lookup's files; None where some can't be read, or only as other values, with why by their URI.
 
-    A file that is gone was replaced while it was read, which the caller finds.
+    `sizes` are their bytes, by URI. What can be is read in this process; why it can't, a job of Spark tells. A file that
+    is gone was replaced while it was read, which the caller finds.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     from etl.sources.parquet_types import footers
-    from etl.sources.unreadable import unreadable
+    from etl.sources.unreadable import FileUnfit, FileUnread, unreadable
 
+    uris = [*sizes]
+    if lookup.kind not in ("parquet", "text"):
+        with suppress(FileUnfit, FileUnread):
+            return read_here(lookup, fields, sizes, reading=Reading(named=False, bounds=bounds)), {}
     found = footers(uris if lookup.kind == "parquet" else (), fields)
     reading = Reading(named=False, read_as=found.read_as, bounds=bounds)
     read = partial(read_files, spark, lookup, fields, reading=reading)
@@ -132,5 +139,5 @@ def _refuse_doubled(rows: pa.Table, lookup: Lookup, where: str) -> None:
     doubled = sorted(key for key, count in keys.items() if count > 1 and None not in key)
     if doubled:
         some = ", ".join(str(key[0] if len(key) == 1 else key) for key in doubled[:5])
-        seen = f"The {where} has {len(doubled)} keys ({', '.join(lookup.key)}) more than once: {some}"
+        seen = f"The {where} has {pluralize(len(doubled), 'key')} ({', '.join(lookup.key)}) more than once: {some}"
         raise NeedsPerson(seen, remedy=f"make each key unique in {lookup.pattern}, then run again")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from etl.common.wording import pluralize
 from etl.ledger.inputs import LOOKUP_SOURCE, Input
 from etl.pipeline import Pipeline
 from etl.sources.side_inputs import onnx_forest
@@ -64,7 +65,9 @@ class ModelScorer:
         from pyspark.sql.pandas.functions import arrow_udf
 
         if len(columns) != len(self.features):
-            raise ValueError(f"score takes {len(self.features)} columns: {', '.join(self.features)}")
+            raise ValueError(
+                f"score takes {pluralize(len(self.features), 'column')}: {', '.join(self.features)}"
+            )
         content = self.content
 
         def scored(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:

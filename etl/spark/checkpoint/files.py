@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from etl.common.wording import pluralize
 from etl.spark.checkpoint.format import (
     COMPACT,
     COMPACTED,
@@ -88,7 +89,7 @@ class FileCheckpoint(PlannableCheckpoint):
                 self._entries(source, NO_ENTRY, max(end, self._last_entry(source)))
         beyond = [source for source in self._sources() if ends and source >= len(ends)]
         return damage + [
-            f"sources/{source} is there, offsets are of {len(ends)} sources" for source in beyond
+            f"sources/{source} is there, offsets are of {pluralize(len(ends), 'source')}" for source in beyond
         ]
 
     def _ends(self, batch_id: int) -> tuple[int, ...]:
@@ -100,7 +101,7 @@ class FileCheckpoint(PlannableCheckpoint):
         name = f"offsets/{batch_id}"
         ends = parse_offsets(name, self.folder.read(name))
         if len(ends) % self.sources or ends != ends[: self.sources] * (len(ends) // self.sources):
-            raise Torn(f"{name} is of {len(ends)} sources, the pipeline has {self.sources}")
+            raise Torn(f"{name} is of {pluralize(len(ends), 'source')}, the pipeline has {self.sources}")
         return ends[: self.sources]
 
     def _entries(self, source: int, start: int, end: int) -> list[LoggedFile]:

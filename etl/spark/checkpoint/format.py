@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from pyarrow import fs
 
 from etl.common.errors import ServiceAway
+from etl.common.wording import pluralize
 
 COMPACT = ".compact"
 COMPACTED = 10  # every so many entries Spark writes a compacted one: spark.sql.streaming.fileSource.log.compactInterval
@@ -205,7 +206,7 @@ def parse_commit(name: str, text: str) -> int:
     """
     version, *lines = text.split("\n")
     if not _ANY_VERSION.fullmatch(version) or len(lines) != 1:
-        raise Torn(f"{name} is torn: it has {len(lines)} lines after {version[:20]!r}")
+        raise Torn(f"{name} is torn: it has {pluralize(len(lines), 'line')} after {version[:20]!r}")
     watermark = _object(name, lines[0]).get("nextBatchWatermarkMs", 0)
     if not isinstance(watermark, int):
         raise Torn(f"{name} is torn: {watermark!r} is no watermark")

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from etl.common.wording import pluralize
 from etl.ledger.offsets import Range
 from etl.spark.checkpoint.format import VOID_OFFSET, About, Torn, lines_text, offset_lines
 from etl.spark.checkpoint.reader import Offsets, PlannableCheckpoint, Read, damaged, noting
@@ -69,7 +70,7 @@ class TopicCheckpoint(PlannableCheckpoint):
         name = f"offsets/{batch_id}"
         lines = offset_lines(name, self.folder.read(name))
         if len(lines) != self.sources:
-            raise Torn(f"{name} is of {len(lines)} sources, the pipeline has {self.sources}")
+            raise Torn(f"{name} is of {pluralize(len(lines), 'source')}, the pipeline has {self.sources}")
         return [_parsed(name, line) for line in lines]
 
     def _first(self, source: int) -> Offsets:

@@ -1,4 +1,4 @@
-"""Looks at the stages that a streaming query is in, and at their oldest running task: for how long, and where it is.
+"""Looks at the stages that Spark is in, and at their oldest running task: for how long, and where it is.
 
 Spark keeps all of it in the driver, whether its pages are on or off; the stack alone is fetched from the executor.
 """
@@ -23,6 +23,8 @@ _MODULE = re.compile(r"^(?:[\w.]+@[^/]*/|\w*//)")  # java.base@17.0.15/ and app/
 _SPARK = "org.apache.spark."
 _PYTHON = "org.apache.spark.api.python."
 _GENERATED = ".expressions.GeneratedClass$"
+# Spark's description of a query's job
+_OF_QUERY = re.compile(r"\brunId = (\S+).*?\bbatch = (\d+)", re.DOTALL)
 _REGEX = "java.util.regex."
 
 
@@ -32,7 +34,8 @@ class Stage:
 
     spark: SparkSession
     data: Any  # StageData of Java
-    batch: int  # of the query
+    run_id: str | None  # of a query's run; None: it is of no query
+    batch: int = -1  # of the query
 
     @property
     def key(self) -> tuple[int, int]:
@@ -75,6 +78,11 @@ class Task:
     data: Any  # TaskData of Java
 
     @property
+    def number(self) -> int:
+        """Return its number among all tasks of the session."""
+        return int(self.data.taskId())
+
+    @property
     def index(self) -> int:
         """Return its number within the stage, from 0."""
         return int(self.data.index())
@@ -93,23 +101,23 @@ class Task:
 
     def stack(self) -> list[str]:
         """Fetch the calls of its thread, the innermost first; none where the task has just ended."""
-        dump = _context(self.spark).getTaskThreadDump(self.data.taskId(), self.data.executorId())
+        dump = _context(self.spark).getTaskThreadDump(self.number, self.data.executorId())
         if dump.isEmpty():
             return []
         return [_MODULE.sub("", line) for line in str(dump.get().stackTrace().toString()).splitlines()]
 
 
-def stages_of(spark: SparkSession, run_id: str, *, older_than: float) -> Iterator[Stage]:
-    """Yield the stages that a query, by the id of its run, has been in for longer than so many seconds."""
+def stages(spark: SparkSession, *, older_than: float) -> Iterator[Stage]:
+    """Yield the stages that the session has been in for longer than so many seconds."""
     active = _store(spark).activeStages()
     for index in range(active.size()):
         data = active.apply(index)
         submitted = data.submissionTime()
         if submitted.isEmpty() or _since(submitted.get()) < older_than:
             continue
-        described = str(data.description().toString())
-        if run_id in described and (batch := re.search(r"\bbatch = (\d+)", described)):
-            yield Stage(spark, data, int(batch[1]))
+        described = data.description()
+        found = None if described.isEmpty() else _OF_QUERY.search(str(described.get()))
+        yield Stage(spark, data, found[1], int(found[2])) if found else Stage(spark, data, None)
 
 
 def is_in_python(stack: Sequence[str]) -> bool:
@@ -117,10 +125,15 @@ def is_in_python(stack: Sequence[str]) -> bool:
     return _caller(stack).startswith(_PYTHON)
 
 
+def is_in_regex(stack: Sequence[str]) -> bool:
+    """Tell whether a task tries a regular expression on a text."""
+    return stack[0].startswith(_REGEX)
+
+
 def java_place(stack: Sequence[str]) -> str:
     """Name the innermost call of a task, and the one of Spark's that leads to it."""
     innermost, caller = stack[0], _caller(stack)
-    what = "a regular expression, " if innermost.startswith(_REGEX) else ""
+    what = "a regular expression, " if is_in_regex(stack) else ""
     if _GENERATED in caller:
         caller = "the code that Spark has made of expressions, those of the transform or of the suite"
     return f"{what}{innermost}" + (f", called by {caller}" if caller and caller != innermost else "")

@@ -17,12 +17,34 @@ WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_i
 UPDATE sluice.airflow_try SET ended_at = now(), outcome = %(outcome)s, message = %(message)s, remedy = %(remedy)s
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
 
+-- name: told_to
+-- The commit up to which deliveries have been told of: by the newest asset event, if that commit still is the delivery which
+-- the event tells of last, or was put back since under its number; of an event that does not say which delivery that is, if
+-- the ledger has so many commits. Where there is no such event, or PostgreSQL went back in time since, by the tries that
+-- ended well, other than those that Airflow tried again. Runs of the DAG for replays tell of their own, and other runs of
+-- all others.
+SELECT CASE
+    WHEN %(delivery)s::bigint IS NULL
+     AND %(event)s::bigint <= (SELECT max(commit_seq) FROM sluice.delivery WHERE pipeline = %(pipeline)s) THEN %(event)s
+    WHEN EXISTS (
+        SELECT FROM sluice.delivery d JOIN sluice.attempt a USING (delivery_id)
+        WHERE d.pipeline = %(pipeline)s AND (d.commit_seq, d.delivery_id) = (%(event)s, %(delivery)s)
+          AND (d.run_id::text = %(run)s OR a.adopted)) THEN %(event)s
+    ELSE coalesce((
+        SELECT t.told_to FROM sluice.airflow_try t
+        WHERE t.pipeline = %(pipeline)s AND (t.dag_id = %(replays)s) = (%(dag_id)s = %(replays)s)
+          AND t.outcome = 'done' AND t.told_to IS NOT NULL AND NOT EXISTS (
+            SELECT FROM sluice.airflow_try again
+            WHERE (again.dag_id, again.dag_run_id, again.task_id, again.clear_number)
+                = (t.dag_id, t.dag_run_id, t.task_id, t.clear_number) AND again.try_number > t.try_number)
+        ORDER BY t.told_to DESC LIMIT 1), 0)
+END
+
 -- name: unreported
--- Deliveries that no successful Airflow try has told of, in commit order, and whose place each took: live ones, and such
--- as were replaced before anybody was told of them. A try has told of all that was committed when it gathered what
--- there was to tell. Airflow did not take a try for a success that it tried again. Runs of the DAG for replays tell of
--- their own, and other runs of all others: within each of both they end one after the other. Where what was replaced is of
--- the others, who may not have told of it, so is what that had replaced itself.
+-- Deliveries after those that have been told of, in commit order, and whose place each took: live ones, and such as were
+-- replaced before anybody was told of them. Runs of the DAG for replays tell of their own, and other runs of all others:
+-- within each of both they end one after the other. Where what was replaced is of the others, who may not have told of
+-- it, so is what that had replaced itself.
 WITH ours AS NOT MATERIALIZED (
     SELECT d.*, EXISTS (
         SELECT FROM sluice.airflow_try beside WHERE beside.run_id = d.run_id AND beside.dag_id = %(replays)s
@@ -36,16 +58,12 @@ SELECT delivery_id, live, delivered, quarantined, snapshot_id, commit_seq, ARRAY
         SELECT o.delivery_id, o.mine FROM old JOIN ours o ON o.superseded_by = old.delivery_id WHERE NOT old.mine
     ) SELECT delivery_id FROM old ORDER BY 1) AS replaced
 FROM ours d
-WHERE mine
-  AND commit_seq > coalesce((
-    SELECT t.told_to FROM sluice.airflow_try t
-    WHERE t.pipeline = %(pipeline)s AND (t.dag_id = %(replays)s) = (%(dag_id)s = %(replays)s)
-      AND t.outcome = 'done' AND t.told_to IS NOT NULL AND NOT EXISTS (
-        SELECT FROM sluice.airflow_try again
-        WHERE (again.dag_id, again.dag_run_id, again.task_id, again.clear_number)
-            = (t.dag_id, t.dag_run_id, t.task_id, t.clear_number) AND again.try_number > t.try_number)
-    ORDER BY t.told_to DESC LIMIT 1), 0)
+WHERE mine AND commit_seq > %(told_to)s
 ORDER BY commit_seq
+
+-- name: delivery_of_commit
+-- The delivery that a commit of the pipeline made, and its run; no row for 0.
+SELECT delivery_id, run_id::text FROM sluice.delivery WHERE pipeline = %(pipeline)s AND commit_seq = %(commit_seq)s
 
 -- name: airflow_try_tells
 -- Records how far a try tells, should it end well.
@@ -70,13 +88,15 @@ WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_i
   AND clear_number < %(clear_number)s ORDER BY try_number
 
 -- name: new_drift
--- The fields that some deliveries counted as unknown or missing, and the live one before them did not.
+-- The fields that some deliveries counted as unknown or missing, and the one before them did not, withdrawn or in force. A
+-- release and a withdrawal count none: they read no records.
 WITH given AS (
     SELECT d.commit_seq, coalesce(d.unknown, '{{}}') || coalesce(d.missing, '{{}}') AS fields
     FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.delivery_id = ANY (%(deliveries)s)
 ), before AS (
     SELECT coalesce(b.unknown, '{{}}') || coalesce(b.missing, '{{}}') AS fields
-    FROM sluice.delivery b WHERE b.pipeline = %(pipeline)s AND b.live AND b.commit_seq < (SELECT min(g.commit_seq) FROM given g)
+    FROM sluice.delivery b WHERE b.pipeline = %(pipeline)s AND b.kind IN ('stream', 'replay')
+      AND b.commit_seq < (SELECT min(g.commit_seq) FROM given g)
     ORDER BY b.commit_seq DESC LIMIT 1
 )
 SELECT DISTINCT key FROM given g, jsonb_object_keys(g.fields) AS key

@@ -4,13 +4,14 @@ SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', 
        set_config('timezone', 'UTC', true)
 
 -- name: pipelines
--- The names of all pipelines that ever ran.
-SELECT name FROM sluice.pipeline ORDER BY name
+-- The names of all pipelines that ever ran, and whether each is retired.
+SELECT p.name, p.retired_at IS NOT NULL AS retired FROM sluice.pipeline p ORDER BY p.name
 
 -- name: pipeline_rows
 -- Where each of the pipelines stands: its last batch, since when it is good or not, what it waits for.
 -- Held rows are counted up to a limit.
-SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, now() AS now,
+SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.anew, p.retired_at, p.retired_by,
+       left(p.retired_why, 2000) AS retired_why, now() AS now,
        s.delivery_id, s.batch_id, d.kind, s.committed_at, s.state, s.state_since, s.standing,
        s.failing_since,
        d.rows_in, d.delivered, d.quarantined, d.malformed, d.records, d.dropped, d.unknown, d.missing,
@@ -36,7 +37,7 @@ WHERE p.name = ANY (%(pipelines)s) ORDER BY p.name
 -- name: latest
 -- The states of each pipeline's last live batches, newest first.
 SELECT p.name AS pipeline, b.delivery_id, b.batch_id, b.state, b.committed_at
-FROM unnest(%(pipelines)s) AS p (name)
+FROM unnest(%(pipelines)s::text[]) AS p (name)
 CROSS JOIN LATERAL (
     SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, q.state
     FROM sluice.delivery d JOIN sluice.quality q USING (delivery_id)
@@ -173,8 +174,10 @@ SELECT f.kind, left(f.path, 500) AS path, f.rows, f.bytes, count(*) OVER () AS a
 FROM sluice.delivery_file f WHERE f.delivery_id = %(delivery)s ORDER BY f.kind, f.path LIMIT %(limit)s
 
 -- name: statuses
--- What has become of a delivery's quarantined rows, and under which rules they were held.
-SELECT q.status, count(*) AS rows FROM sluice.quarantine q WHERE q.delivery_id = %(delivery)s GROUP BY q.status
+-- What has become of a delivery's quarantined rows, and how many of them can't be released before they are corrected.
+SELECT q.status, count(*) AS rows, count(*) FILTER (WHERE q.row IS NULL OR EXISTS (SELECT FROM unnest(q.reasons) AS r (reason)
+                                                           WHERE r.reason LIKE 'postgres\_encoding(%%)')) AS uncorrected
+FROM sluice.quarantine q WHERE q.delivery_id = %(delivery)s GROUP BY q.status
 
 -- name: decided
 -- Who released or discarded how many of a delivery's rows, the last first.
@@ -184,8 +187,11 @@ WHERE q.delivery_id = %(delivery)s AND q.status IN ('released', 'discarded') AND
 GROUP BY 1, 2, 3, 4 ORDER BY q.decided_at DESC LIMIT %(limit)s
 
 -- name: held_ids
--- One row while it is held, or all that a delivery holds; and whether each never became a row.
-SELECT q.quarantine_id, q.row IS NULL AS malformed FROM sluice.quarantine q
+-- One row while it is held, or all that a delivery holds; and whether each can't be released before it is corrected:
+-- it never became a row, or was kept with other text than was read.
+SELECT q.quarantine_id, q.row IS NULL OR EXISTS (SELECT FROM unnest(q.reasons) AS r (reason)
+                                                WHERE r.reason LIKE 'postgres\_encoding(%%)') AS uncorrected
+FROM sluice.quarantine q
 WHERE q.pipeline = %(pipeline)s AND q.status = 'held'
   AND (q.quarantine_id = %(row)s OR q.delivery_id = %(delivery)s)
 ORDER BY q.quarantine_id LIMIT %(limit)s

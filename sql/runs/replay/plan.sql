@@ -20,7 +20,8 @@ SELECT i.delivery_id, i.path FROM sluice.delivery_input i JOIN sluice.delivery d
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind <> 'release'
 
 -- name: in_force
--- What of these deliveries is in force today: they themselves, or what took their place; in the order of commits.
+-- What of these deliveries is in force today: they themselves, or what took their place; in the order of commits. Of what
+-- was withdrawn nothing is.
 WITH RECURSIVE chain AS (
     SELECT delivery_id, superseded_by FROM sluice.delivery WHERE delivery_id = ANY(%(deliveries)s)
     UNION
@@ -28,7 +29,7 @@ WITH RECURSIVE chain AS (
 )
 SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.rows_in, d.delivered, d.quarantined,
        d.suite_digest, d.committed_at
-FROM chain JOIN sluice.delivery d USING (delivery_id) WHERE d.live ORDER BY d.commit_seq
+FROM chain JOIN sluice.delivery d USING (delivery_id) WHERE d.live AND d.kind <> 'withdrawal' ORDER BY d.commit_seq
 
 -- name: releases
 -- Live releases of rows that these deliveries had held, and of rows that such releases had held once more.

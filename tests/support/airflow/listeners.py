@@ -19,6 +19,7 @@ class Inbox:
     port: int = 0
     found: list[Any] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
+    held: threading.Lock = field(default_factory=threading.Lock)  # while it is, no POST is answered
 
     def put(self, message: Any) -> None:
         with self.changed:
@@ -34,15 +35,21 @@ class Inbox:
 
 
 @contextmanager
-def webhook() -> Iterator[Inbox]:
-    """Keeps the JSON of each POST."""
-    inbox = Inbox()
+def webhook(*refused: int) -> Iterator[Inbox]:
+    """Keeps the JSON of each POST; the first ones it answers with these codes and keeps nothing."""
+    inbox, codes = Inbox(), list(refused)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            inbox.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
+            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if codes:
+                self.send_response(codes.pop(0))
+                self.end_headers()
+                return
+            inbox.put(sent)
+            with inbox.held:
+                self.send_response(204)
+                self.end_headers()
 
         def log_message(self, *_: object) -> None:
             """Print nothing: the inbox says what came."""

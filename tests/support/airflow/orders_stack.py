@@ -156,8 +156,13 @@ class Stack:
         assert answer.is_success, answer.text
         return answer.json()
 
-    def set_failed(self, run: str) -> None:
-        self.call("PATCH", f"/dags/{NAME}/dagRuns/{quote(run, safe='')}", state="failed")
+    def set_failed(self, run: str, dag: str = NAME) -> None:
+        self.call("PATCH", f"/dags/{dag}/dagRuns/{quote(run, safe='')}", state="failed")
+
+    def told_by(self, run: str) -> list[dict[str, Any]]:
+        """Return what the asset events of a run say, those of both sinks."""
+        found = self.call("GET", f"/assets/events?source_run_id={quote(run)}")["asset_events"]
+        return [one["extra"] for one in found]
 
     def clear(self, run: str, dag: str = NAME, *, only_failed: bool = False) -> None:
         body = {"dag_run_id": run, "dry_run": False, "only_failed": only_failed, "reset_dag_runs": True}

@@ -11,26 +11,31 @@ import json
 import os
 import signal
 import sys
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import boto3  # noqa: F401 - each driver would import it anew
 import psycopg2
 import pyarrow as pa
 
 from etl.common import steps
+from etl.common.database import Cursor
 from etl.common.errors import SluiceError
 from etl.common.steps import Step, reached
-from etl.delivery.batch import StagedChanges
+from etl.delivery.batch import Batch, DeliveryContext, StagedChanges
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask, stage
 from etl.delivery.upsert_restore import stage_log
+from etl.delivery.withdrawal import NothingRead, Withdrawal
 from etl.ledger.quarantine import RowSelection, held_rows
+from etl.ledger.streams import register_stream
 from etl.operations.audit.recount import parquet_rows
 from etl.pipeline import Append, Sink, Upsert, day
 from etl.runs.heartbeat import drop_leftover_staging
@@ -57,7 +62,8 @@ class Case:
     stream_id: str
     seed: int
     batches: int
-    act: str = "run"  # or replay, or release
+    first_batch: int = 0  # of the stream
+    act: str = "run"  # or replay, release or withdrawal
     sink: str = "append"  # or upsert, of rows that every batch has again
     step: str | None = None  # None: nobody is killed
     batch: int = 0
@@ -66,6 +72,11 @@ class Case:
     def made(self) -> list[oracle.MadeBatch]:
         made = oracle.make(self.seed, batches=self.batches)
         return oracle.keyed(made) if self.sink == "upsert" else made
+
+    @property
+    def again(self) -> str:
+        """Return the id of the stream that reads again what a withdrawal of this one takes out."""
+        return str(uuid.uuid5(uuid.UUID(self.stream_id), "again"))
 
     @property
     def replayed(self) -> oracle.MadeBatch:
@@ -179,9 +190,9 @@ def drive(case: Case, events: int) -> None:
     steps.listen(stopping)
     lake = Lake(case.warehouse, ObjectStore(endpoint=case.endpoint, region=case.region))
     if case.act != "run":
-        {"replay": replay, "release": release}[case.act](case, lake, workers)
+        {"replay": replay, "release": release, "withdrawal": withdraw}[case.act](case, lake, workers)
         return
-    run = start(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), stream_id=case.stream_id)
+    run = start_stream(case, lake)
     reached(Step.LEASE_TAKEN)
     drop_leftover_staging(case.dsn, PIPELINE)
     for made in case.made:
@@ -195,6 +206,11 @@ def drive(case: Case, events: int) -> None:
         mark.touch()
 
 
+def start_stream(case: Case, lake: Lake) -> DeliveryContext:
+    declared = pipeline(PIPELINE, SINKS[case.sink])
+    return start(case.dsn, lake, declared, stream_id=case.stream_id, first_batch=case.first_batch)
+
+
 def replay(case: Case, lake: Lake, workers: Workers) -> None:
     """Put one delivery in the place of batches 0 and 1, unless a try before did."""
     old = oracle.ask(
@@ -203,19 +219,44 @@ def replay(case: Case, lake: Lake, workers: Workers) -> None:
     )
     if not old:
         return
+    change = Correction(name="replay", **_taking_out(case, old))
+    batch = of(case.replayed, partitions=WORKERS)
+    batch.run_task = workers.run
+    _deliver_correction(case, lake, change, batch)
+
+
+def withdraw(case: Case, lake: Lake, workers: Workers) -> None:
+    """Take all from batch 1 on out, and give the pipeline a stream that begins with it, unless a try before did."""
+    old = oracle.ask(
+        case.dsn,
+        "SELECT delivery_id, delivered FROM sluice.delivery WHERE live AND batch_id >= 1 AND stream_id = %s",
+        (case.stream_id,),
+    )
+    if not old:
+        return
+    run = start_stream(case, lake)
+
+    def go_on(cursor: Cursor) -> None:
+        lease = run.lease
+        register_stream(cursor, lease.pipeline, lease.run_id, case.again, checkpoint="memory", first_batch=1)
+
+    change = Withdrawal(go_on=go_on, **_taking_out(case, old))
+    _deliver_correction(case, lake, change, NothingRead(suite_digest=run.suite_digest, gone=list))
+
+
+def _taking_out(case: Case, old: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return what a correction must know of the deliveries that it takes out, of their numbers and rows."""
     numbers = [number for number, _ in old]
     files = oracle.ask(
         case.dsn, "SELECT kind, path FROM sluice.delivery_file WHERE delivery_id = ANY(%s)", [numbers]
     )
-    change = Correction(
-        name="replay",
-        supersedes=tuple(numbers),
-        removed=sum(count for _, count in old),
-        files={k: frozenset(path for of, path in files if of == k) for k in ("data", "quarantine")},
-        who="tests",
-        why="",
-    )
-    _deliver_correction(case, lake, workers, change, of(case.replayed, partitions=WORKERS))
+    return {
+        "supersedes": tuple(numbers),
+        "removed": sum(count for _, count in old),
+        "files": {k: frozenset(path for of, path in files if of == k) for k in ("data", "quarantine")},
+        "who": "tests",
+        "why": "",
+    }
 
 
 def release(case: Case, lake: Lake, workers: Workers) -> None:
@@ -235,7 +276,8 @@ def release(case: Case, lake: Lake, workers: Workers) -> None:
     )
     halves = rows.slice(0, len(ids) // 2), rows.slice(len(ids) // 2)
     batch = ArrowBatch(batch_id=0, parts=[half.to_batches() for half in halves], files=())
-    _deliver_correction(case, lake, workers, change, batch)
+    batch.run_task = workers.run
+    _deliver_correction(case, lake, change, batch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,22 +289,21 @@ class ArrowLog:
     lost: bool = False
 
     def stage(self, task: StageTask, files: Sequence[str], keys: pa.Table | None) -> list[StagedChanges]:
-        assert keys is not None and keys.num_rows, "there are few, and it is not asked for none"
+        assert keys is None or keys.num_rows, "it is not asked for none"
         columns = pa.schema([*task.row_filter.columns, pa.field(DELIVERY, pa.int64())])
         rows = [batch for file in files for batch in parquet_rows(self.lake, file, task.row_filter.columns)]
         changes = pa.Table.from_batches(rows).select(columns.names)
-        batches = changes.join(keys, keys.column_names, join_type="left semi").to_batches()
-        return [stage_log(task.tables, columns, iter(batches), partition=0, number=next(TASKS))]
+        if keys is not None:  # else those of all that is replaced
+            changes = changes.join(keys, keys.column_names, join_type="left semi")
+        batches = iter(changes.to_batches())
+        return [stage_log(task.tables, columns, batches, partition=0, number=next(TASKS))]
 
 
-def _deliver_correction(
-    case: Case, lake: Lake, workers: Workers, change: Correction, batch: ArrowBatch
-) -> None:
+def _deliver_correction(case: Case, lake: Lake, change: Correction, batch: Batch) -> None:
     run = start_correction(case.dsn, lake, pipeline(PIPELINE, SINKS[case.sink]), change)
     if case.sink == "upsert":
         run = replace(run, change_log=ArrowLog(lake=lake, replaced=sorted(change.files["data"])))
     drop_leftover_staging(case.dsn, PIPELINE)
-    batch.run_task = workers.run
     deliver_correction(run, batch)
 
 

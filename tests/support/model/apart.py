@@ -1,6 +1,7 @@
 """Beside the stream: a replay takes the place of live deliveries, a release lets one row out of quarantine.
 
 Neither takes the stream's lease. What it may commit hangs on its own attempt, and on what it replaces or lets out.
+A withdrawal takes the stream's last deliveries out, and with the lease makes a stream the current one that reads again.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from .checks import behind_marker
+from .checks import behind_marker, unknown
 from .guards import Guard, Guards
-from .protocol import Go, Move, put, told
+from .protocol import Go, Move, put, take_lease, told
 from .state import (
     EMPTY,
     Apart,
     Attempt,
     Beside,
+    Checkpoint,
     Delivery,
     Fate,
     Held,
@@ -30,7 +32,7 @@ from .state import (
 
 
 def asker(state: State, guards: Guards, alive: int) -> Iterator[Move]:
-    """Yield what a person may ask for: the replay of a live delivery, the release of a held row."""
+    """Yield what a person may ask for: the replay of a live delivery, the release of a held row, a withdrawal."""
     if state.locked() or len(state.drivers) + len(state.recovers) + len(state.asides) >= alive:
         return
     if behind_marker(state, state.postgres, guards):
@@ -48,18 +50,49 @@ def asker(state: State, guards: Guards, alive: int) -> Iterator[Move]:
                     at=Beside.OPENED, stream=0, attempt=0, origin=held.attempt, rows=frozenset((held.row,))
                 )
                 yield from begin(replace(state, budget=budget), me, guards)
+    if state.budget.withdrawals and not unknown(state, state.postgres):
+        budget = replace(state.budget, withdrawals=state.budget.withdrawals - 1)
+        postgres = take_lease(state, state.postgres, guards)
+        leased = replace(state, budget=budget, postgres=postgres)
+        for delivery in sorted(postgres.deliveries, key=lambda row: row.attempt):
+            if delivery.live and delivery.stream == postgres.current:
+                yield from begin(leased, going_back(postgres, delivery), guards)
+
+
+def going_back(postgres: Postgres, first: Delivery) -> Apart:
+    """Return what a withdrawal takes out: from this batch of the stream on all of it, and the releases of its rows."""
+    chain = {
+        row.attempt
+        for row in postgres.deliveries
+        if row.live and row.stream == first.stream and row.batch >= first.batch
+    }
+    chain = with_releases(postgres, chain)
+    kept = [row.inputs for row in postgres.deliveries if row.live and row.attempt not in chain]
+    return Apart(
+        at=Beside.OPENED,
+        stream=0,
+        attempt=0,
+        replaces=frozenset(chain),
+        token=postgres.lease,
+        kept=frozenset().union(*kept),
+    )
 
 
 def planned(postgres: Postgres, delivery: Delivery) -> Apart:
     """Return what a replay of this delivery replaces: itself, and the live releases of its rows (--releases drop)."""
-    chain = {delivery.attempt}
+    chain = with_releases(postgres, {delivery.attempt})
+    return Apart(at=Beside.OPENED, stream=0, attempt=0, replaces=frozenset(chain), inputs=delivery.inputs)
+
+
+def with_releases(postgres: Postgres, chain: set[int]) -> set[int]:
+    """Return the deliveries with the live releases of their rows, and of rows that these had held."""
     while more := {
         row.attempt
         for row in postgres.deliveries
         if row.live and row.origin in chain and row.attempt not in chain
     }:
-        chain |= more
-    return Apart(at=Beside.OPENED, stream=0, attempt=0, replaces=frozenset(chain), inputs=delivery.inputs)
+        chain = chain | more
+    return chain
 
 
 def begin(state: State, me: Apart, guards: Guards) -> Iterator[Move]:
@@ -68,6 +101,7 @@ def begin(state: State, me: Apart, guards: Guards) -> Iterator[Move]:
     One that is alive may look dead: its heartbeat was late.
     """
     what = f"replays {sorted(me.replaces)}" if me.replaces else f"releases {sorted(me.rows)}"
+    what = f"goes back before {sorted(me.replaces)}" if me.token else what
     living = {other.attempt for other in state.asides}
     for given_up in (frozenset(), living):
         attempts = frozenset(
@@ -104,6 +138,8 @@ def aside(state: State, me: Apart, guards: Guards) -> Iterator[Move]:
 
     item = made(me, state.suite)
     match me.at:
+        case Beside.OPENED if me.token:
+            yield go(**seeded(state, me))
         case Beside.OPENED:
             yield go(replace(me, at=Beside.STAGED), "stages", data=put(state, item, guards))
         case Beside.STAGED:
@@ -117,6 +153,19 @@ def aside(state: State, me: Apart, guards: Guards) -> Iterator[Move]:
             yield go(None, "commits", postgres=after, marker=told(replace(state, postgres=after), me.attempt))
     if state.budget.crashes:
         yield go(None, "CRASH", budget=replace(state.budget, crashes=state.budget.crashes - 1))
+
+
+def seeded(state: State, me: Apart) -> dict[str, Any]:
+    """Return what a withdrawal does before its commit: the new stream is known, and has its checkpoint."""
+    stream = state.fresh_stream()
+    folder = Checkpoint(stream=stream, sources=((1, me.kept),), offsets=((0, 1),), mark=0)
+    return {
+        "now": replace(me, at=Beside.STAGED, again=stream),
+        "note": f"seeds stream {stream} with {sorted(me.kept)}",
+        "postgres": replace(state.postgres, streams=state.postgres.streams | {(stream, 1)}),
+        "folders": state.with_folder(stream, folder),
+        "data": state.data | {made(me, state.suite)},
+    }
 
 
 def made(me: Apart, suite: Inputs) -> Object:
@@ -155,6 +204,8 @@ def refusal(postgres: Postgres, me: Apart, guards: Guards) -> str | None:
         if row.live and row.attempt not in me.replaces
         for file in row.inputs
     )
+    if me.token and Guard.WITHDRAWAL_LEASE in guards and postgres.lease != me.token:
+        return "Fenced"
     if Guard.APART_OPEN in guards and postgres.fate(me.attempt) is not Fate.OPEN:
         return "given up"
     if Guard.APART_LIVE in guards and not me.replaces <= live:
@@ -199,6 +250,7 @@ def commit(postgres: Postgres, me: Apart, item: Object, guards: Guards) -> Postg
         warehouse=tuple(sorted((*left, *((row, me.attempt) for row in item.rows)))),
         pointer=drafted(me, me.base, item),
         attempts=attempts,
+        current=me.again or postgres.current,
     )
 
 

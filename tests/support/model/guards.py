@@ -20,6 +20,9 @@ class Guard(StrEnum):
     APART_LIVE = "what it replaces is still live"
     APART_SINCE = "no row of what it replaces was released since its plan"
     APART_HELD = "the row that it lets out is still held"
+    WITHDRAWAL_LEASE = (
+        "a withdrawal, which makes another stream the current one, still has the stream's lease"
+    )
     # around it
     UNIQUE_NAMES = "objects' names hold something random of their attempt, not only a number from PostgreSQL"
     NUMBER_SKIPS = "after a restore delivery ids go on behind the highest that the lake has, of any pipeline"

@@ -107,6 +107,11 @@ IN_CODE: dict[Guard, Place] = {
     Guard.UNKNOWN_WAITS: Place(
         COMMIT, "_was_committed", f"{OUTAGES}::test_a_number_that_is_anothers_by_now_is_no_commit"
     ),
+    Guard.WITHDRAWAL_LEASE: Place(
+        "etl.ledger.streams",
+        "register_stream",
+        "tests/spark/test_going_back.py::test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done",
+    ),
     Guard.RANDOM_TOKEN: Place(
         LEASES, "take_lease", f"{LOST}::test_a_run_whose_lease_the_database_lost_is_fenced_by_the_next"
     ),

@@ -259,8 +259,13 @@ def plan(state: State, me: Driver, go: Go) -> Iterator[Move]:
 
 
 def end(state: State, me: Driver, go: Go) -> Move:
-    """Spark sees no new data and the run ends, saying that everything landed is delivered."""
+    """Spark sees no new data and the run ends, saying that everything landed is delivered.
+
+    What a withdrawal has taken out since it took the lease, the next run reads again.
+    """
     missing = state.to_deliver() - state.postgres.live_inputs()
+    if state.postgres.lease != me.token:
+        missing -= state.postgres.taken_out()
     lie = (
         f"the run says done, and rows of {sorted(missing)} are missing"
         if missing and not me.restored

@@ -82,6 +82,15 @@ SCENARIOS: dict[str, Scenario] = {
     "releases": Scenario(budget=Budget(starts=1, releases=2, crashes=1), held=1),
     "replay, release": Scenario(budget=Budget(starts=1, replays=1, releases=2), held=1, files=1),
     "replays, release": Scenario(budget=Budget(starts=1, replays=2, releases=1), held=1, files=1),
+    "withdrawal": Scenario(budget=Budget(starts=2, withdrawals=1, crashes=1)),
+    "withdrawal, release": Scenario(
+        budget=Budget(starts=2, withdrawals=1, releases=1, crashes=1), held=1, files=1
+    ),
+    "withdrawal, replay": Scenario(budget=Budget(starts=2, withdrawals=1, replays=1), files=1),
+    "withdrawal, recover, restore": Scenario(
+        budget=Budget(starts=2, withdrawals=1, recovers=1, backups=1, restores=1), files=1, alive=1
+    ),
+    "withdrawal, sweep": Scenario(budget=Budget(starts=2, withdrawals=1, sweeps=1), files=1),
     "release, restore, sweep": Scenario(
         budget=Budget(starts=1, releases=1, backups=1, restores=1, sweeps=1), held=1, files=1
     ),
@@ -158,6 +167,7 @@ CAUGHT_BY: dict[Guard, Caught] = {
     Guard.APART_OPEN: Caught("replay, sweep"),
     Guard.APART_SINCE: Caught("replay, release"),
     Guard.APART_HELD: Caught("releases"),
+    Guard.WITHDRAWAL_LEASE: Caught("withdrawal"),
     Guard.ATTEMPT_OPEN: Caught("sweep, one file", instead_of=frozenset((Guard.TOKEN,))),
     Guard.APART_LIVE: Caught(
         "replays, one file", instead_of=frozenset((Guard.INPUTS_UNIQUE, Guard.POINTER_CAS))

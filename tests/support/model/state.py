@@ -105,6 +105,10 @@ class Postgres:
     def live_inputs(self) -> Inputs:
         return frozenset(file for delivery in self.deliveries if delivery.live for file in delivery.inputs)
 
+    def taken_out(self) -> Inputs:
+        """Return the files of deliveries whose place another took, or none."""
+        return frozenset(file for one in self.deliveries if not one.live for file in one.inputs)
+
     def has(self, attempt: int) -> bool:
         return any(delivery.attempt == attempt for delivery in self.deliveries)
 
@@ -252,7 +256,7 @@ class Beside(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
-    """A running `sluice replay` or `sluice quarantine release`."""
+    """A running `sluice replay`, `sluice quarantine release` or `sluice recover --before`."""
 
     at: Beside
     stream: int  # its own
@@ -262,6 +266,9 @@ class Apart:
     origin: int = 0  # of a release: the attempt whose delivery holds the rows
     rows: Inputs = NOTHING  # that are let out
     base: Metadata = EMPTY
+    token: int = 0  # of a withdrawal, which takes the stream's lease
+    kept: Inputs = NOTHING  # files that its stream counts as read
+    again: int = 0  # that stream, which reads all others again
 
 
 class Sweep(StrEnum):
@@ -301,6 +308,7 @@ class Budget:
     sweeps: int = 0
     replays: int = 0
     releases: int = 0
+    withdrawals: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,6 +384,7 @@ class State:
 
     def fresh_token(self) -> int:
         used = {run.token for run in self.drivers} | {recovery.token for recovery in self.recovers}
+        used |= {aside.token for aside in self.asides}
         for postgres in (self.postgres, self.backup):
             if postgres is not None:
                 used |= {postgres.lease} | {row.token for row in postgres.attempts}
@@ -385,7 +394,8 @@ class State:
 
     def fresh_stream(self) -> int:
         used = {item.stream for item in self.data} | {driver.stream for driver in self.drivers}
-        used |= {recover.stream for recover in self.recovers} | {aside.stream for aside in self.asides}
+        used |= {recover.stream for recover in self.recovers}
+        used |= {stream for aside in self.asides for stream in (aside.stream, aside.again)}
         used |= {self.copy.stream} if self.copy else set()
         for place, folder in self.folders | self.kept_folders:
             used |= {place, folder.stream}

@@ -1,0 +1,65 @@
+"""What asset events tell of a pipeline's deliveries, and how far those that Airflow has taken have told.
+
+Airflow makes an event in the transaction in which a task succeeds. So the newest event, and no record of ours, says what
+downstream DAGs were told: a try whose command has ended well may still fail (docs/airflow.md, "Assets").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Asset
+
+from etl.common.number_ranges import shortened
+from etl.pipeline.dag_names import replays_of
+from etl.runs.summary import Summary
+
+TOLD_TO = "told_to"
+TOLD = (TOLD_TO, "told_delivery", "told_run")  # by which a commit is known again, also after a restore
+PAGE = 100  # events asked for at once
+
+
+def event_extra(summary: Summary) -> dict[str, Any]:
+    """Return what an asset event says: deliveries that no event has named, their rows, the lake's snapshot.
+
+    Long lists have ranges in them, which `etl.read` takes as well.
+    """
+    return {
+        "action": "replaced" if summary.replaced else "released" if summary.released else "delivered",
+        "pipeline": summary.pipeline,
+        "replaced": summary.replaced,
+        "released": shortened(summary.released),
+        "deliveries": summary.unreported,
+        **{name: getattr(summary, name) for name in TOLD},
+        "batches": summary.unreported_batches,
+        "rows": summary.unreported_rows,
+        "quarantined": summary.unreported_quarantined,
+        "snapshot_id": str(summary.snapshot_id) if summary.snapshot_id is not None else None,
+        "stream": summary.stream,
+        "run": summary.run,
+    }
+
+
+def told_to(events: Any, asset: Asset, pipeline: str, dag_id: str) -> dict[str, Any]:
+    """Return what the newest event says of the commit up to which it tells; nothing where no event is left that does.
+
+    `events` are a task's inlet events. Runs of the DAG for replays and releases tell of their own, and other runs of
+    all else: only events of such as `dag_id` count.
+    """
+    beside, before = replays_of(pipeline), None
+    while True:
+        asked = events[asset].ascending(False).limit(PAGE)
+        page = list(asked if before is None else asked.before(before))
+        mine = [
+            event
+            for event in page
+            if (event.source_dag_id == beside) == (dag_id == beside)
+            and (event.extra or {}).get("pipeline") == pipeline
+            and event.extra.get(TOLD_TO) is not None
+        ]
+        if mine:
+            newest = max(mine, key=lambda event: event.id).extra
+            return {name: newest.get(name) for name in TOLD}
+        if len(page) < PAGE or page[-1].timestamp == before:
+            return {}
+        before = page[-1].timestamp

@@ -1,0 +1,303 @@
+"""Checks the arguments of a suite's rules, by themselves, against columns' types and against one another, before a batch.
+
+What is refused here would fail, or judge nothing, in each batch: Spark compares a value with a column in a type of both,
+and under ANSI rules a value that has no place in that type ends the job.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from etl.common.outcome import in_short
+from etl.quality.suite import DeclaredRule, DeclaredSuite
+from etl.quality.verdict import Severity
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+IN_SET, NOT_IN_SET = "expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"
+DISTINCT_IN_SET = "expect_column_distinct_values_to_be_in_set"
+NULL, NOT_NULL = "expect_column_values_to_be_null", "expect_column_values_to_not_be_null"
+STRFTIME = "expect_column_values_to_match_strftime_format"
+BETWEEN = "expect_column_values_to_be_between"  # by Spark, in the pass; those of others by GX, in Python
+OF_A_COLUMN = ("expect_column_max_to_be_between", "expect_column_min_to_be_between")  # a value, of its type
+BOUNDS = ("min_value", "max_value")
+STRICT = ("strict_min", "strict_max")
+_ZONE = re.compile(
+    r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d+)?\s*(?:[zZ]|[+-]\d|[A-Za-z])"
+)  # behind a time of day
+_EXAMPLES = {"date": "2013-01-31", "timestamp": "2013-01-31T12:00:00", "timestamp_ntz": "2013-01-31T12:00:00"}
+
+
+class Refused(Exception):
+    """The rule can't be used at all; the text says why."""
+
+
+def require_patterns(rule: DeclaredRule, spark: SparkSession) -> None:
+    """Raise Refused when Java does not accept a regular expression: Spark would say so in mid-batch."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    for regex in patterns_of(rule):
+        try:
+            spark.range(1).select(F.lit("").rlike(regex)).collect()
+        except PySparkException as wrong:
+            raise Refused(f"{regex!r} is no regular expression of Java: {in_short(wrong)}") from wrong
+
+
+def patterns_of(rule: DeclaredRule) -> Sequence[str]:
+    """Return the regular expressions that the rule tries on each text."""
+    one, several = getattr(rule.expectation, "regex", None), getattr(rule.expectation, "regex_list", None)
+    return [one] if isinstance(one, str) else several or []
+
+
+def mistakes(suite: DeclaredSuite) -> list[str]:
+    """Return what is wrong with a suite whatever columns it judges."""
+    found = [*suite.problems, *contradictions(suite.rules)]
+    for rule in suite.rules:
+        try:
+            require_arguments(rule)
+        except Refused as wrong:
+            found.append(f"{rule.named}: {wrong}")
+    return found
+
+
+def require_arguments(rule: DeclaredRule) -> None:
+    """Raise Refused when the rule's arguments don't fit one another, whatever column it is about."""
+    _require_bounds(rule)
+    values = getattr(rule.expectation, "value_set", None)
+    if not isinstance(values, list | tuple):
+        return
+    if None in values:
+        # Spark's IN is null where no value is found and one is null: such a rule would hold for every row.
+        raise Refused("its value_set has null, and nulls are judged by no set: leave it out")
+    if rule.kind in (IN_SET, NOT_IN_SET) and len({isinstance(one, str) for one in values}) > 1:
+        raise Refused(
+            "its value_set has texts and others, which Spark makes numbers of: write all of them as the"
+            " column has them"
+        )
+
+
+def require_values(rule: DeclaredRule, schema: StructType, spark: SparkSession) -> None:
+    """Raise Refused when the rule's arguments don't fit its columns: Spark would fail in mid-batch, or judge no row."""
+    if rule.kind == STRFTIME:
+        _require_text(rule.columns[0], schema[rule.columns[0]].dataType)
+    if rule.kind in (BETWEEN, *OF_A_COLUMN):
+        _require_bounds_of(rule, schema[rule.columns[0]].dataType)
+    values = getattr(rule.expectation, "value_set", None)
+    if isinstance(values, list | tuple):
+        _require_set(rule, values, schema, spark)
+    for at, column in enumerate(rule.columns):
+        if pairs := getattr(rule.expectation, "value_pairs_set", None):
+            given = [pair[at] for pair in pairs if pair[at] is not None]
+            for value in _misfits(given, schema[column].dataType, spark):
+                raise Refused(
+                    f"its value_pairs_set has {_no_value_of(value, column, schema[column].dataType)}"
+                )
+
+
+def contradictions(rules: Sequence[DeclaredRule]) -> list[str]:
+    """Say of which two rules not both can hold, whatever a batch has, but for one without such values.
+
+    They are of one column and one condition, and neither is about information alone: those stop and hold nothing.
+    """
+    judging = [rule for rule in rules if rule.severity is not Severity.INFO]
+    return [
+        f"{one.named} and {other.named} contradict each other: {why}"
+        for one, other in combinations(judging, 2)
+        if _domain(one) == _domain(other) and (why := _contradict(one, other))
+    ]
+
+
+def _domain(rule: DeclaredRule) -> tuple[Any, ...]:
+    conditions = ("row_condition", "condition_parser", "filter_conditions")
+    return (rule.columns, *(repr(getattr(rule.expectation, name, None)) for name in conditions))
+
+
+def _contradict(one: DeclaredRule, other: DeclaredRule) -> str | None:
+    """Say why two rules over the same rows can't both hold, each for as many of them as its `mostly` asks."""
+    by_kind = {one.kind: one.expectation, other.kind: other.expectation}
+    if by_kind.keys() == {NULL, NOT_NULL} and _ask_for_more_than_all(by_kind.values()):
+        return "no value is both null and not null; take one out"
+    if by_kind.keys() == {IN_SET, NOT_IN_SET} and _ask_for_more_than_all(by_kind.values()):
+        allowed, excluded = by_kind[IN_SET].value_set, by_kind[NOT_IN_SET].value_set
+        if allowed and all(value in excluded for value in allowed):
+            return "the one excludes all that the other allows; take values out of one, or one of them"
+    return None
+
+
+def _ask_for_more_than_all(expectations: Any) -> bool:
+    asked: float = sum(each.mostly for each in expectations)
+    return asked > 1
+
+
+def _require_text(column: str, kind: DataType) -> None:
+    from pyspark.sql.types import CharType, StringType, VarcharType
+
+    if not isinstance(kind, StringType | CharType | VarcharType):
+        raise Refused(f"{column} is {kind.simpleString()}, and only a text has a strftime_format")
+
+
+def _require_bounds(rule: DeclaredRule) -> None:
+    """Raise Refused for bounds that can't be compared, or with nothing between them."""
+    bounds = _bounds(rule)
+    for name, value in bounds.items():
+        if isinstance(value, dt.date) and rule.kind not in (BETWEEN, *OF_A_COLUMN):
+            raise Refused(
+                f"its {name} {_shown(value)} is no number, as what it is compared with is: write a number"
+            )
+    if len(bounds) < len(BOUNDS):
+        return
+    low, high = bounds.values()
+    told = f"its bounds {_shown(low)} and {_shown(high)} are"
+    if _word(low) != _word(high):
+        raise Refused(
+            f"{told} a {_word(low)} and a {_word(high)}, which can't be compared: write both in the same way"
+        )
+    if _has_zone(low) != _has_zone(high):
+        raise Refused(
+            f"{told} a moment with a zone and one without, which can't be compared: write both with a zone, or both"
+            " without"
+        )
+    if low > high:
+        raise Refused(
+            f"its min_value {_shown(low)} is greater than its max_value {_shown(high)}, and nothing is between"
+            " them: exchange them, or correct one"
+        )
+    strict = [name for name in STRICT if getattr(rule.expectation, name, False)]
+    if strict and low == high:
+        asked = " and ".join(strict)
+        raise Refused(
+            f"its min_value and its max_value are both {_shown(low)}, and by {asked} not even that is between"
+            f" them: take {asked} out, or correct one bound"
+        )
+
+
+def _require_bounds_of(rule: DeclaredRule, kind: DataType) -> None:
+    """Raise Refused for a bound of another type than the column that it is compared with."""
+    for name, value in _bounds(rule).items():
+        column = rule.columns[0]
+        why = _misfit_in_python(value, column, kind) if rule.kind in OF_A_COLUMN else None
+        if why := why or _misfit_of_bound(value, column, kind):
+            raise Refused(f"its {name} {_shown(value)} {why}")
+
+
+def _bounds(rule: DeclaredRule) -> dict[str, Any]:
+    bounds = {name: getattr(rule.expectation, name, None) for name in BOUNDS}
+    return {name: value for name, value in bounds.items() if value is not None}
+
+
+def _misfit_of_bound(value: Any, column: str, kind: DataType) -> str | None:
+    """Say why a bound can't be compared with a column; None where it can be, or GX or Spark tells it."""
+    told = kind.simpleString()
+    if isinstance(value, dt.date) and _is_number(kind):
+        return f"is a {_word(value)}, and {column} is {told}: write a number"
+    if isinstance(value, float) and told in _EXAMPLES:
+        return f"is a number, and {column} is {told}: write it such as {_EXAMPLES[told]!r}"
+    if _has_zone(value) and told in ("date", "timestamp_ntz"):
+        return f"has a zone, and {column} is {told}, which has none: write it without"
+    return None
+
+
+def _misfit_in_python(value: Any, column: str, kind: DataType) -> str | None:
+    """Say why GX, in Python, can't compare a bound with a column's least or greatest value.
+
+    A day is compared with the day of a moment, and a moment with the beginning of a day.
+    """
+    told = kind.simpleString()
+    if isinstance(value, float) and told == "string":
+        return f"is a number, and {column} is a text: make a number of it in the transform"
+    if not isinstance(value, dt.date) or told == "string" or _is_number(kind):
+        return None
+    if told not in _EXAMPLES:
+        return f"is a {_word(value)}, and {column} is {told}: write its values as the column has them"
+    if _has_zone(value) and told == "timestamp":
+        return f"has a zone, and the value of {column} that it is compared with has none: write it in UTC, without"
+    return None
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dt.datetime):
+        return "moment"
+    return "day" if isinstance(value, dt.date) else "number"
+
+
+def _is_number(kind: DataType) -> bool:
+    from pyspark.sql.types import NumericType
+
+    return isinstance(kind, NumericType)
+
+
+def _has_zone(value: Any) -> bool:
+    return isinstance(value, dt.datetime) and value.tzinfo is not None
+
+
+def _shown(value: Any) -> str:
+    return value.isoformat() if isinstance(value, dt.date) else repr(value)
+
+
+def _require_set(rule: DeclaredRule, values: Sequence[Any], schema: StructType, spark: SparkSession) -> None:
+    [column] = rule.columns
+    kind = schema[column].dataType
+    misfits = _misfits(values, kind, spark)
+    if rule.kind in (IN_SET, NOT_IN_SET, DISTINCT_IN_SET):  # by Spark
+        for value in misfits:
+            raise Refused(f"its value_set has {_no_value_of(value, column, kind)}")
+        return
+    found = list(misfits)  # GX looks for these among the column's, and one that can't be there spoils nothing
+    if found and len(found) == len(values):
+        raise Refused(f"its value_set has {_no_value_of(found[0], column, kind)}")
+
+
+def _misfits(values: Sequence[Any], kind: DataType, spark: SparkSession) -> Iterator[Any]:
+    """Yield the values that can't be compared with the column: all are asked at once, and singly if some can't."""
+    asked = [value for value in values if not _fits(value, kind)]
+    if kind.simpleString() in ("date", "timestamp_ntz"):
+        yield from (value for value in asked if isinstance(value, str) and _ZONE.search(value))
+    if not _are_comparable(asked, kind, spark):
+        yield from (value for value in asked if not _are_comparable([value], kind, spark))
+
+
+def _fits(value: Any, kind: DataType) -> bool:
+    """Tell whether a value is plainly one of the type, or of one that Spark widens to."""
+    from pyspark.sql.types import BooleanType, StringType
+
+    if isinstance(value, bool):
+        return isinstance(kind, BooleanType)
+    if isinstance(value, int | float):
+        return _is_number(kind)
+    return isinstance(value, str) and isinstance(kind, StringType)
+
+
+def _are_comparable(values: Sequence[Any], kind: DataType, spark: SparkSession) -> bool:
+    """Tell whether Spark finds a type for a null of the column's type and each value, and casts the value to it.
+
+    It is asked without a job: Spark's optimizer computes what is of no table.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    if not values:
+        return True
+    null = F.lit(None).cast(kind)
+    try:
+        compared = [F.array(null, F.lit(value)).alias(f"_{at}") for at, value in enumerate(values)]
+        spark.sql("VALUES (1)").select(*compared).collect()
+    except (PySparkException, Py4JError):
+        return False
+    return True
+
+
+def _no_value_of(value: Any, column: str, kind: DataType) -> str:
+    told = kind.simpleString()
+    if isinstance(value, str) and told in _EXAMPLES:
+        if told != "timestamp" and _ZONE.search(value):
+            return f"{value!r}, which has a zone, and {column} is {told}, which has none: write it without"
+        return f"{value!r}, and {column} is {told}: write it such as {_EXAMPLES[told]!r}"
+    return f"{value!r}, and {column} is {told}: write its values as the column has them"

@@ -1,0 +1,161 @@
+"""`sluice trigger` of a paused DAG with a schedule: one run, which the home page counts, and nothing is left to wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from etl.airflow.api import ENDED
+from etl.airflow.command.trigger import RunFailed, trigger
+from tests.support.airflow.orders_stack import PATIENCE, Stack
+from tests.support.data.orders import DECLARATION
+from tests.support.forked import Forked
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+# A run of it fails before it starts Spark; while there is the file, it stays where it loads its pipeline, or ends there as
+# in an outage.
+HELD = """
+import os, pathlib, sys, time
+while sys.argv[1:3] == ["run", {name!r}] and pathlib.Path({file!r}).exists():
+    if "away" in pathlib.Path({file!r}).read_text():
+        os._exit(75)
+    time.sleep(0.1)
+"""
+
+
+def declare(stack: Stack, name: str, schedule: str) -> Path:
+    """Declare a pipeline without a suite that is there; return the file that holds its runs."""
+    held = stack.home.root / f"hold {name}"
+    text = DECLARATION.format(name=name, max_files=None, share=1.0)
+    text = text.replace('suite="orders"', f'suite="not_there", schedule="{schedule}"')
+    stack.home.declare(name, text=text + HELD.format(name=name, file=str(held)))
+    stack.home.make_folder(name)
+    stack.wait_for_dag(name)
+    assert stack.api.is_paused(name)
+    return held
+
+
+def failures(stack: Stack) -> tuple[int, int]:
+    """Return what Airflow's home page counts as failed: runs of the last day, and DAGs."""
+    since = urlencode({"start_date": (datetime.now(UTC) - timedelta(days=1)).isoformat()})
+    runs = stack.api.get(f"/ui/dashboard/historical_metrics_data?{since}")
+    return runs["dag_run_states"]["failed"], stack.api.get("/ui/dashboard/dag_stats")["failed_dag_count"]
+
+
+@contextmanager
+def triggered(stack: Stack, name: str) -> Iterator[list[str]]:
+    """Trigger the pipeline beside the block, and require that its run fails; what the command said is in the list."""
+    said: list[str] = []
+    with ThreadPoolExecutor() as beside:
+        asked = beside.submit(trigger, stack.api, name, said.append)
+        yield said
+        with pytest.raises(RunFailed):
+            asked.result(PATIENCE)
+
+
+def interrupted(stack: Stack, name: str, state: str) -> str:
+    """End `sluice trigger` by Ctrl-C once the task of its run is in this state; return what it said."""
+    out = stack.home.root / f"{name}.out"
+    command = Forked.start(
+        "etl.cli", ["trigger", name], environment=stack.home.environment, folder=stack.home.root, out=out
+    )
+
+    def seen() -> list[str | None]:
+        return [task.state for run in stack.api.runs(name) for task in stack.api.tasks(name, run)]
+
+    try:
+        until(
+            lambda: seen() == [state],
+            lambda: f"the task {state}, and not {seen()}: {out.read_text()}",
+            patience=PATIENCE,
+            every=0.5,
+        )
+        os.kill(command.pid, signal.SIGINT)
+        assert command.wait(PATIENCE) == 128 + signal.SIGINT
+    finally:
+        command.process.kill()
+    assert stack.api.is_paused(name)
+    return " ".join(out.read_text().split())
+
+
+def states(stack: Stack, name: str) -> list[str]:
+    return sorted(stack.api.runs(name).values())
+
+
+def test_a_paused_dag_runs_once_and_what_failed_is_on_the_home_page(stack: Stack) -> None:
+    name = "daily"
+    declare(stack, name, "@daily")
+    assert stack.api.due(name) is not None, "unpaused, it begins with what its schedule owes"
+    runs, dags = failures(stack)
+    for times in (1, 2):  # the second finds the place of the run that is owed taken
+        with triggered(stack, name):
+            pass
+        assert stack.api.is_paused(name)
+        assert states(stack, name) == ["failed"] * times
+        assert failures(stack) == (runs + times, dags + 1)
+
+
+def test_what_the_schedule_made_meanwhile_and_waits_is_removed_with_the_pause(stack: Stack) -> None:
+    name = "minutely"
+    held = declare(stack, name, "* * * * *")
+    held.touch()
+    with triggered(stack, name) as said:
+        try:
+            until(
+                lambda: states(stack, name) == ["queued", "running"],
+                lambda: f"the next minute's run beside the one that runs: {stack.api.runs(name)}",
+                patience=PATIENCE,
+                every=0.5,
+            )
+            stack.api.pause(
+                name
+            )  # as somebody might: or the other begins in the moment in which the first one ends
+        finally:
+            held.unlink()
+    assert states(stack, name) == ["failed"]
+    assert stack.api.is_paused(name)
+    assert not [line for line in said if "has begun" in line]
+
+
+def test_ctrl_c_while_the_run_waits_for_another_try_marks_it_failed(stack: Stack) -> None:
+    name = "away"
+    held = declare(stack, name, "@daily")
+    held.write_text("away")
+    said = interrupted(stack, name, "up_for_retry")
+    assert "waited for another try, which no paused DAG makes; it is marked failed" in said
+    assert states(stack, name) == ["failed"]
+    held.unlink()
+    with triggered(stack, name):  # which waits for no other
+        pass
+    assert states(stack, name) == ["failed", "failed"]
+
+
+def test_ctrl_c_while_the_run_is_at_work_leaves_it_to_the_end_of_its_try(stack: Stack) -> None:
+    name = "at_work"
+    held = declare(stack, name, "@daily")
+    held.touch()
+    said = interrupted(stack, name, "running")
+    assert "has begun, and goes on to the end of its try" in said
+    [run] = stack.api.runs(name)
+    assert stack.api.state(name, run) not in ENDED
+    held.unlink()
+    assert stack.ended(run, name) == "failed"
+
+
+def test_ctrl_c_before_the_run_has_made_a_try_removes_it(stack: Stack) -> None:
+    name = "not_begun"
+    declare(stack, name, "@daily")
+    stack.call("POST", "/pools", name=f"sluice_{name}", slots=0)  # so its task stays where it is
+    said = interrupted(stack, name, "scheduled")
+    assert "the run" not in said
+    assert states(stack, name) == []

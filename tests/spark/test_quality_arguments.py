@@ -1,0 +1,252 @@
+"""A suite whose values can't be compared with their columns, or whose rules can't all hold, is refused before a batch."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.common.errors import SetupError
+from etl.quality.arguments import Refused, require_values
+from etl.quality.compile import compile_suite
+from etl.quality.judge import judge
+from etl.quality.suite import read_suite
+from tests.support.quality.pass_evaluator import counts_of
+
+SCHEMA = (
+    "n int, x double, price decimal(9, 2), t string, numeral string, ok boolean, day date, at timestamp,"
+    " local timestamp_ntz"
+)
+AT = dt.datetime(2013, 1, 5, 1, tzinfo=dt.UTC)
+ROW = (1, 1.5, Decimal("2.50"), "a", "7", True, AT.date(), AT, AT.replace(tzinfo=None))
+
+Rule = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([ROW, (None,) * len(ROW)], SCHEMA).coalesce(1)
+
+
+def rule(kind: str, severity: str = "critical", **kwargs: Any) -> Rule:
+    return {"type": f"expect_column_{kind}", "kwargs": kwargs, "severity": severity}
+
+
+def suite(*rules: Rule) -> dict[str, Any]:
+    named = [{**one, "meta": {"name": f"rule {at}"}} for at, one in enumerate(rules)]
+    return {"name": "tried", "expectations": named}
+
+
+def in_set(column: str, *values: Any) -> Rule:
+    return rule("values_to_be_in_set", column=column, value_set=list(values))
+
+
+def between(column: str, what: str = "values", **bounds: Any) -> Rule:
+    return rule(f"{what}_to_be_between", column=column, **bounds)
+
+
+MISFITS = [
+    (in_set("n", "x"), "'x', and n is int: write its values as the column has them"),
+    (in_set("n", "1", "1.5"), "'1.5', and n is int"),
+    (in_set("n", True), "True, and n is int"),
+    (in_set("n", {"a": 1}), "{'a': 1}, and n is int"),
+    (in_set("price", "much"), "'much', and price is decimal(9,2)"),
+    (in_set("ok", 1), "1, and ok is boolean"),
+    (in_set("ok", "perhaps"), "'perhaps', and ok is boolean"),
+    (in_set("day", "5.1.2013"), "'5.1.2013', and day is date: write it such as '2013-01-31'"),
+    (in_set("day", 2013), "2013, and day is date: write"),
+    (in_set("at", "noon"), "'noon', and at is timestamp: write it such as '2013-01-31T12:00:00'"),
+    (in_set("day", "2013-01-05T01:00:00Z"), "has a zone, and day is date, which has none: write it without"),
+    (in_set("local", "2013-01-05 01:00:00 Europe/Berlin"), "has a zone, and local is timestamp_ntz"),
+    (in_set("local", "2013-01-05T01:00+02:00"), "has a zone, and local is timestamp_ntz"),
+    (rule("values_to_not_be_in_set", column="n", value_set=["y"]), "'y', and n is int"),
+    (
+        rule("distinct_values_to_be_in_set", column="n", value_set=["1", "a"]),
+        "'a', and n is int: write its values as the column has them",
+    ),
+    (
+        rule("distinct_values_to_contain_set", column="n", value_set=["a", "b"]),
+        "'a', and n is int: write its values as the column has them",
+    ),
+    (
+        rule("pair_values_to_be_in_set", column_A="n", column_B="day", value_pairs_set=[[1, "soon"]]),
+        "its value_pairs_set has 'soon', and day is date",
+    ),
+    (
+        rule("pair_values_to_be_in_set", column_A="n", column_B="t", value_pairs_set=[["x", "a"]]),
+        "its value_pairs_set has 'x', and n is int",
+    ),
+    (between("n", min_value="2013-01-05"), "its min_value 2013-01-05 is a day, and n is int: write a number"),
+    (between("day", max_value=7), "its max_value 7.0 is a number, and day is date: write it such as"),
+    (between("local", min_value="2013-01-05T01:00:00Z"), "has a zone, and local is timestamp_ntz"),
+    (between("day", min_value="2013-01-05T01:00:00Z"), "has a zone, and day is date, which has none"),
+    (between("n", "max", min_value="2013-01-05T01:00:00"), "is a moment, and n is int: write a number"),
+    (between("at", "max", min_value=1), "its min_value 1.0 is a number, and at is timestamp"),
+    (between("at", "min", min_value="2013-01-05T01:00:00Z"), "has a zone, and the value of at"),
+    (between("t", "max", min_value=1), "is a number, and t is a text"),
+    (between("day", "min", min_value="2013-01-05T01:00:00Z"), "has a zone, and day is date, which has none"),
+    (between("ok", "max", min_value="2013-01-05"), "is a day, and ok is boolean: write its values as"),
+    (between("n", "mean", min_value="2013-01-05"), "is no number, as what it is compared with is"),
+    (between("n", "sum", max_value="2013-01-05"), "is no number, as what it is compared with is"),
+    (
+        {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": "2013-01-05T01:00:00"}},
+        "is no number, as what it is compared with is",
+    ),
+    (between("x", "max", min_value=2, max_value=1), "its min_value 2.0 is greater than its max_value 1.0"),
+    (
+        between("t", "value_lengths", min_value=2, max_value=1),
+        "its min_value 2 is greater than its max_value 1",
+    ),
+    (between("day", min_value="2013-02-01", max_value="2013-01-01"), "2013-02-01 is greater than"),
+    (
+        between("at", min_value="2013-02-01T01:00:00+02:00", max_value="2013-01-31T22:00:00Z"),
+        "2013-02-01T01:00:00+02:00 is greater than its max_value 2013-01-31T22:00:00+00:00",
+    ),
+    (
+        between("at", min_value="2013-01-01T01:00:00", max_value="2013-02-01T01:00:00Z"),
+        "are a moment with a zone and one without, which can't be compared: write both with a zone, or both",
+    ),
+    (
+        between("n", min_value=1, max_value=1, strict_min=True),
+        "its min_value and its max_value are both 1.0, and by strict_min not even that is between them: take",
+    ),
+    (
+        between("x", "mean", min_value=1, max_value=1, strict_min=True, strict_max=True),
+        "by strict_min and strict_max not even that is between them: take strict_min and strict_max out",
+    ),
+    (
+        between("at", "max", min_value="2013-01-01", max_value="2013-02-01T00:00:00"),
+        "are a day and a moment, which can't be compared",
+    ),
+]
+FITS = [
+    in_set("n", "1", "2"),
+    in_set("n", 1, 2.5),
+    in_set("x", 1, 1.5),
+    in_set("price", "2.50"),
+    in_set("numeral", 7),
+    in_set("t", "a"),
+    in_set("ok", True),
+    in_set("ok", "true"),
+    in_set("day", "2013-01-05"),
+    in_set("at", "2013-01-04", "2013-01-05 01:00:00"),
+    in_set("at", "2013-01-05T01:00:00"),
+    in_set("at", "2013-01-05T03:00:00+02:00"),
+    in_set("local", "2013-01-05 01:00:00"),
+    rule(
+        "pair_values_to_be_in_set",
+        column_A="n",
+        column_B="day",
+        value_pairs_set=[[1, "2013-01-05"], [None, None]],
+    ),
+    between("n", min_value=1, max_value=1),
+    between("n", min_value=0, max_value=1, strict_min=True),
+    between("price", max_value="2.5"),
+    between("day", min_value="2013-01-05", max_value="2013-01-05"),
+    between("day", min_value="2013-01-05T00:00:00"),
+    between("at", min_value="2013-01-05"),
+    between("at", min_value="2013-01-05T01:00:00"),
+    between("at", min_value="2013-01-05T03:00:00+02:00"),
+    between("at", min_value="2013-01-05T03:00:00+02:00", max_value="2013-01-05T01:00:00Z"),
+    between("local", min_value="2013-01-05T01:00:00"),
+    between("day", "max", min_value="2013-01-05"),
+    between("day", "max", min_value="2013-01-05T00:00:00"),
+    between("at", "max", min_value="2013-01-05"),
+    between("local", "min", max_value="2013-01-05"),
+    between("at", "max", min_value="2013-01-05T01:00:00"),
+    between("local", "min", max_value="2013-01-05T01:00:00"),
+    between("x", "mean", min_value=1, max_value=2),
+]
+
+
+def test_each_value_that_cannot_be_compared_is_told_with_its_rule_its_type_and_what_to_write(
+    frame: DataFrame,
+) -> None:
+    with pytest.raises(SetupError) as refused:
+        compile_suite(suite(*(one for one, _ in MISFITS)), frame.schema, frame.sparkSession)
+    lines = refused.value.seen.splitlines()
+    assert lines[0] == "suite 'tried' can't be used:"
+    told = dict(line.removeprefix("  - ").split(": ", 1) for line in lines[1:])
+    for at, (_, words) in enumerate(MISFITS):
+        assert words in told[f"expectation {at + 1} (rule {at})"]
+    assert len(told) == len(MISFITS)
+    assert refused.value.exit_code == 2
+
+
+def test_what_can_be_compared_is_taken_and_every_row_fits(frame: DataFrame) -> None:
+    compiled = compile_suite(suite(*FITS), frame.schema, frame.sparkSession)
+    found = judge(compiled, counts_of(compiled, frame), max_quarantine_share=1.0)
+    assert [one.reason for one in found.results if not one.success] == []
+    assert len(found.results) == len(FITS)
+
+
+def test_a_value_that_must_be_there_and_cannot_be_is_no_error_beside_others(frame: DataFrame) -> None:
+    known = rule("distinct_values_to_contain_set", column="n", value_set=[1, "a"])
+    assert len(compile_suite(suite(known), frame.schema, frame.sparkSession).rules) == 1
+
+
+def test_values_are_asked_for_without_a_job(frame: DataFrame) -> None:
+    context = frame.sparkSession.sparkContext
+    some = read_suite(suite(in_set("n", "1", "2"), in_set("day", "2013-01-05"), in_set("at", "noon"))).rules
+    context.setJobGroup("arguments", "asked for")
+    try:
+        require_values(some[0], frame.schema, frame.sparkSession)
+        require_values(some[1], frame.schema, frame.sparkSession)
+        with pytest.raises(Refused):
+            require_values(some[2], frame.schema, frame.sparkSession)
+        assert list(context.statusTracker().getJobIdsForGroup("arguments")) == []
+        frame.count()
+        assert list(context.statusTracker().getJobIdsForGroup("arguments")) != []
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
+def excluded(column: str, *values: Any, **more: Any) -> Rule:
+    return rule("values_to_not_be_in_set", column=column, value_set=list(values), **more)
+
+
+NOT_NULL = rule("values_to_not_be_null", column="t")
+NULL = rule("values_to_be_null", column="t")
+SOME = {"row_condition": "n > 0", "condition_parser": "spark"}
+
+
+def changed(one: Rule, **kwargs: Any) -> Rule:
+    return {**one, "kwargs": one["kwargs"] | kwargs}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (NOT_NULL, NULL),
+        (changed(NULL, mostly=0.6), changed(NOT_NULL, mostly=0.5)),
+        (changed(NULL, **SOME), changed(NOT_NULL, **SOME)),
+        (NULL | {"severity": "warning"}, NOT_NULL),
+        (in_set("t", "a", "b"), excluded("t", "b", "a")),
+        (in_set("n", 1), excluded("n", 1.0, 2)),
+    ],
+)
+def test_rules_that_contradict_each_other_refuse_the_suite(frame: DataFrame, one: Rule, other: Rule) -> None:
+    with pytest.raises(
+        SetupError,
+        match=r"expectation 1 \(rule 0\) and expectation 2 \(rule 1\) contradict each other: .*; take",
+    ):
+        compile_suite(suite(one, other), frame.schema, frame.sparkSession)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (changed(NULL, mostly=0.5), changed(NOT_NULL, mostly=0.5)),
+        (changed(NULL, **SOME), NOT_NULL),
+        (NULL | {"severity": "info"}, NOT_NULL),
+        (NULL, rule("values_to_not_be_null", column="n")),
+        (in_set("t", "a", "b"), excluded("t", "b")),
+        (in_set("t", "a"), excluded("numeral", "a")),
+        (in_set("t", "a"), changed(excluded("t", "a"), **SOME)),
+    ],
+)
+def test_rules_that_can_both_hold_are_taken(frame: DataFrame, one: Rule, other: Rule) -> None:
+    assert len(compile_suite(suite(one, other), frame.schema, frame.sparkSession).rules) == 2

@@ -1,0 +1,71 @@
+"""Spark that ends within a batch is told as that, with what comes next, and is not tried with the same batch for ever."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from etl.common.errors import BatchEndsSpark, SparkEnded
+from etl.operations.control.status import states
+from etl.operations.suites.try_out import try_out
+from etl.runs.replay.plan import Selection, plan
+from etl.runs.replay.replay import replay
+from tests.support.data.orders import DECLARATION, NAME, Landed, orders
+from tests.support.home import Home
+
+KILLS = """
+    import os
+    import signal
+    from pyspark.sql import functions as F
+
+    def looked_up(shop):
+        if shop == "x1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return shop
+
+    df = df.withColumn("shop", F.udf(looked_up)("shop"))
+    return"""
+KILLER = replace(orders(9, 1)[0], shop="x1")
+
+
+def test_a_batch_that_kills_its_worker_is_a_persons_at_the_third_try(home: Home) -> None:
+    declare(home, KILLS)
+    landed = home.land("orders/1.jsonl", [*orders(0, 3), KILLER])
+    for _ in range(2):
+        with pytest.raises(
+            SparkEnded, match="A Python worker of Spark ended in the middle of its task"
+        ) as ended:
+            home.run()
+        assert ended.value.exit_code == 70
+        assert "`dmesg`" in ended.value.remedy
+    with pytest.raises(BatchEndsSpark) as stopped:
+        home.run()
+    file = str(home.landing / "orders/1.jsonl")
+    assert stopped.value.exit_code == 4
+    assert stopped.value.seen.startswith(
+        "Batch 0 of orders has ended Spark at each of 3 tries, the last time so: A Python"
+    )
+    assert stopped.value.seen.endswith(f"The batch reads 1 file: {file}.")
+    assert f"`sluice try orders --input {shlex.quote(file)}` runs one file alone" in stopped.value.remedy
+    home.assert_holds(Landed())
+    [told] = states(home.place, NAME)
+    assert told.state == "last run: BatchEndsSpark"
+
+    home.declare(max_files=1)
+    home.run()
+    home.assert_holds(landed)
+
+    declare(home, KILLS)
+    planned = plan(home.place, home.pipeline(), Selection(deliveries=((1, 99),)))
+    with pytest.raises(SparkEnded, match="A Python worker"):
+        try_out(home.place, home.pipeline(), [file], spark=home.spark)
+    with pytest.raises(SparkEnded, match="A Python worker"):
+        replay(home.place, home.pipeline(), planned, who="tests", why="to see", spark=home.spark)
+    home.assert_holds(landed)
+
+
+def declare(home: Home, within: str) -> None:
+    text = DECLARATION.format(name=NAME, max_files=1, share=1.0)
+    home.declare(text=text.replace("    return", within, 1))
