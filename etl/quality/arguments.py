@@ -121,19 +121,40 @@ def _domain(rule: DeclaredRule) -> tuple[Any, ...]:
 
 def _contradict(one: DeclaredRule, other: DeclaredRule) -> str | None:
     """Say why two rules over the same rows can't both hold, each for as many of them as its `mostly` asks."""
+    if sum(getattr(each.expectation, "mostly", 1) for each in (one, other)) <= 1:
+        return None
     by_kind = {one.kind: one.expectation, other.kind: other.expectation}
-    if by_kind.keys() == {NULL, NOT_NULL} and _ask_for_more_than_all(by_kind.values()):
+    if by_kind.keys() == {NULL, NOT_NULL}:
         return "no value is both null and not null; take one out"
-    if by_kind.keys() == {IN_SET, NOT_IN_SET} and _ask_for_more_than_all(by_kind.values()):
+    if by_kind.keys() == {IN_SET, NOT_IN_SET}:
         allowed, excluded = by_kind[IN_SET].value_set, by_kind[NOT_IN_SET].value_set
         if allowed and all(value in excluded for value in allowed):
             return "the one excludes all that the other allows; take values out of one, or one of them"
+    if one.kind == other.kind == IN_SET:
+        sets = one.expectation.value_set, other.expectation.value_set
+        if all(map(_are_numbers, sets)) and not any(value in sets[1] for value in sets[0]):
+            return "no value is in both of their sets; take one out, or make one set of both"
+    if one.kind == other.kind and _bounds_apart(one, other):
+        return "nothing is within the bounds of both; take one out, or correct a bound"
     return None
 
 
-def _ask_for_more_than_all(expectations: Any) -> bool:
-    asked: float = sum(each.mostly for each in expectations)
-    return asked > 1
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """Tell whether a set has numbers alone: two texts that differ may be one value of their column, as "1" and "1.0"."""
+    return bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+
+
+def _bounds_apart(one: DeclaredRule, other: DeclaredRule) -> bool:
+    """Tell whether the bounds of two rules of one kind leave nothing that is within both."""
+    return _ends_below(one, other) or _ends_below(other, one)
+
+
+def _ends_below(one: DeclaredRule, other: DeclaredRule) -> bool:
+    high, low = _bounds(one).get("max_value"), _bounds(other).get("min_value")
+    if high is None or low is None or (_word(high), _has_zone(high)) != (_word(low), _has_zone(low)):
+        return False
+    strict = getattr(one.expectation, "strict_max", False) or getattr(other.expectation, "strict_min", False)
+    return bool(high < low or (strict and high == low))
 
 
 def _require_text(column: str, kind: DataType) -> None:
