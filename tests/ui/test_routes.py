@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -42,6 +43,15 @@ from etl.airflow.pages.app import build
 found = build().routes
 assert all(type(route) is APIRoute for route in found), found
 print(json.dumps([[sorted(route.methods), route.path] for route in found]))
+"""
+DAGS = """
+from airflow.models.dag import DagModel
+from airflow.models.dagbundle import DagBundleModel
+from airflow.utils.session import create_session
+with create_session() as session:
+    session.add(DagBundleModel(name="dags"))
+    session.flush()
+    session.add_all([DagModel(dag_id=name, bundle_name="dags", is_stale=False) for name in ("feed", "small")])
 """
 POLICY = ("default-src 'none'", "script-src 'none'", "frame-ancestors 'self'", "form-action 'self'")
 
@@ -124,7 +134,8 @@ def server(services: Services, template: str, tmp_path_factory: pytest.TempPathF
         found.point_to(dsn)
         with (home / "log").open("w") as log:
             airflow = [sys.executable, "-P", "-m", "airflow"]
-            subprocess.run([*airflow, "db", "migrate"], env=environment, stdout=log, stderr=log, check=True)
+            for asked in ([*airflow, "db", "migrate"], [sys.executable, "-c", DAGS]):
+                subprocess.run(asked, env=environment, stdout=log, stderr=log, check=True)
             process = subprocess.Popen(
                 [*airflow, "api-server", "--apps", "core", "--workers", "1"],
                 env=environment,
@@ -312,6 +323,28 @@ def test_nothing_is_offered_to_be_released_into_a_table_that_each_batch_replaces
         assert "/discard" in text and "quarantine discard" in text
         assert "/release" not in text and "quarantine release" not in text
         assert "Each batch replaces the whole table" in text and "sluice replay feed --deliveries" in text
+
+
+def test_nothing_is_offered_to_be_released_of_a_pipeline_whose_dag_is_gone(
+    server: Server, decisions: list[str]
+) -> None:
+    pages = {path.rpartition("/")[0] for path in decisions}
+    mark_stale(server, "feed", True)
+    try:
+        shown = [server.get(page, "root").text for page in pages]
+    finally:
+        mark_stale(server, "feed", False)
+    for text in shown:
+        assert "/discard" in text and "quarantine discard" in text
+        assert "/release" not in text and "quarantine release" not in text
+        assert "Airflow has no DAG of feed: its declaration is gone, or has a mistake." in text
+    assert "/release" in server.get(pages.pop(), "root").text
+
+
+def mark_stale(server: Server, dag_id: str, stale: bool) -> None:
+    """Say in Airflow's own database whether a DAG is gone, as its processor does when no file has it."""
+    with closing(sqlite3.connect(server.config.parent / "airflow.db")) as connection, connection:
+        connection.execute("UPDATE dag SET is_stale = ? WHERE dag_id = ?", (stale, dag_id))
 
 
 def test_the_tabs_of_the_dag_for_replays_lead_to_the_pipelines_pages(server: Server) -> None:

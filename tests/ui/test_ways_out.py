@@ -77,6 +77,18 @@ def test_a_batch_all_of_whose_held_rows_need_corrections_offers_no_release(
     assert (chosen(cursor, "release"), chosen(cursor, "discard")) == ((0, 5), (5, 0))
 
 
+def test_a_pipeline_that_airflow_has_no_dag_of_offers_no_release_and_says_why(cursor: Counting) -> None:
+    gone = Frame(up="../", decides=frozenset({"discard"}), declared=False)
+    page = pages.batch(cursor, "feed", gone, delivery=LAST)
+    row = pages.held_row(cursor, "feed", gone, number=held(cursor)[0])
+    for one, named in ((page, "--delivery 10"), (row, f"--id {held(cursor)[0]}")):
+        assert "Airflow has no DAG of feed: its declaration is gone, or has a mistake." in one.html
+        assert "/release" not in one.html
+        assert commands(one) == [f"sluice quarantine discard feed {named} --why WHY"]
+    of_all = pages.pipeline(cursor, "feed", gone)
+    assert commands(of_all) == ["sluice retire feed --why WHY"]
+
+
 def test_a_batch_some_of_whose_held_rows_need_corrections_says_how_many_are_left(cursor: Counting) -> None:
     first, second, *others = held(cursor)
     cursor.execute(f"{NEVER_ROWS} AND quarantine_id = {first}")

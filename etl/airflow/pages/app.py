@@ -331,7 +331,22 @@ def _answer(
     # the application's own mount is the last part of the path; what is before it is Airflow's
     airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
     with _http_errors(request), reading(find_postgres(load_settings())) as cursor:
-        return _html(make(cursor, Frame(airflow=airflow, up=up, decides=decides)))
+        declared = _has_dag(request.path_params.get("dag_id"))
+        frame = Frame(
+            airflow=airflow,
+            up=up,
+            decides=decides if declared else decides - {"release"},
+            declared=declared,
+        )
+        return _html(make(cursor, frame))
+
+
+def _has_dag(pipeline: str | None) -> bool:
+    """Return False if Airflow has no DAG of the pipeline now: its declaration is gone, or has a mistake."""
+    if pipeline is None:
+        return True
+    dag = DagModel.get_dagmodel(pipeline)
+    return dag is not None and not dag.is_stale
 
 
 @contextmanager

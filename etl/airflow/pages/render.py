@@ -60,6 +60,7 @@ class Frame:
     airflow: str = ""  # path of Airflow's own UI, without a slash at its end
     up: str = ""  # from the page to the pipeline's folder of pages: "" or "../"
     decides: frozenset[str] = frozenset()  # which of release and discard the reader may
+    declared: bool = True  # Airflow has a DAG of the pipeline
 
 
 def render(template: str, frame: Frame, **values: Any) -> Page:
