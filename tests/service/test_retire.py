@@ -56,6 +56,8 @@ def test_a_retired_pipeline_leaves_the_pages_until_it_runs_again(events: Deliver
     assert 'href="events/"' in overview(events)
     retire(events.place, "events", who="Ada", why=WHY)
     assert retired(events.dsn) == ["events"]
+    of_view = "SELECT retired_at IS NOT NULL FROM sluice.quality_pipeline"
+    assert events.execute(of_view) == [(True,)]
     assert 'href="events/"' not in overview(events)
     assert '<a href="?retired=true">1 retired</a>' in overview(events)
     gone = overview(events, retired=True)
@@ -68,6 +70,7 @@ def test_a_retired_pipeline_leaves_the_pages_until_it_runs_again(events: Deliver
     assert events.execute("SELECT count(*) FROM {t}") == [(3,)]
     events.restart()
     assert retired(events.dsn) == []
+    assert events.execute(of_view) == [(False,)]
     assert events.execute("SELECT retired_at, retired_by, retired_why FROM sluice.pipeline") == [(None,) * 3]
     assert 'href="events/"' in overview(events)
     assert "retired" not in overview(events)
