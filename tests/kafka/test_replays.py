@@ -82,6 +82,7 @@ def test_state_is_made_of_every_range_of_a_replay_though_they_do_not_follow_each
     assert rows == [(30, 1), (31, 1), (32, 1)], "what state had been made of is delivered once"
 
 
+@pytest.mark.slow
 def test_after_a_replay_a_lost_checkpoint_is_made_anew_where_the_ledger_is(
     home: Home, topics: Topics, three_batches: str
 ) -> None:

@@ -107,6 +107,7 @@ def lose_checkpoint(home: Home) -> None:
         home.run()
 
 
+@pytest.mark.slow
 def test_lost_state_over_topics_is_made_anew_from_the_offsets_on_record(home: Home, topics: Topics) -> None:
     """One partition had no record yet, one of them was added in between, one batch had records of one side alone."""
     seen, clicks = joined_home(home, topics, partitions=2)

@@ -39,7 +39,8 @@ from tests.support.pages.drawn import BELOW, draw, shown
 
 NEXT_CENTURY = '{"phone": "+459", "at": "2125-01-01T00:00:00Z", "action": "call"}\n'
 BOUND = {"at": dt.timedelta(hours=1)}
-BEFORE = 5  # files, of which the first ones have closed hours
+GIVEN = IN_TIME[:6]
+BEFORE = 4  # files, of which the first ones have closed an hour
 BY_POISON = "SELECT delivery_id FROM sluice.delivery_input WHERE path LIKE '%%/poison.jsonl'"
 WHY = "the clock of a device was wrong"
 
@@ -51,11 +52,11 @@ def test_a_poisoned_watermark_is_undone(home: Home) -> None:
     declare(home, sink="Append()", not_after=BOUND)
     done = go_back(home, poisoned)
     assert (done.receipt.delivered, done.receipt.kind) == (0, "withdrawal")
-    assert in_force(home) == hourly(flat(IN_TIME[:BEFORE]), until=closed_by(BEFORE - 2))
+    assert in_force(home) == hourly(flat(GIVEN[:BEFORE]), until=closed_by(BEFORE - 2))
     assert_clean(home)
 
     home.run(NAME)
-    wanted = hourly(flat(IN_TIME), until=closed_by(len(IN_TIME) - 1))
+    wanted = hourly(flat(GIVEN), until=closed_by(len(GIVEN) - 1))
     assert in_force(home) == wanted != wrong
     assert home.ask("SELECT reasons, raw::json->>'phone' FROM sluice.quarantine WHERE status = 'held'") == [
         (["future"], "+459")
@@ -77,10 +78,10 @@ def test_rows_that_leaving_ones_had_covered_come_back(home: Home) -> None:
     poisoned = deliver_poisoned(home, sink=UPSERT)
     declare(home, not_after=BOUND)
     go_back(home, poisoned)
-    assert in_force(home) == hourly(flat(IN_TIME[:BEFORE]))
+    assert in_force(home) == hourly(flat(GIVEN[:BEFORE]))
     assert_clean(home)
     home.run(NAME)
-    assert in_force(home) == hourly(flat(IN_TIME))
+    assert in_force(home) == hourly(flat(GIVEN))
     assert_clean(home)
 
 
@@ -88,7 +89,7 @@ def test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done(home: Home)
     poisoned = deliver_poisoned(home, sink="Append()")
     declare(home, sink="Append()", not_after=BOUND)
     before, deliveries = in_force(home), live(home)
-    for step in (Step.ATTEMPT_OPENED, Step.POINTER_DRAFTED, Step.INPUTS_INSERTED, Step.POINTER_SWAPPED):
+    for step in (Step.POINTER_DRAFTED, Step.POINTER_SWAPPED):
         with failing_at(step):
             go_back(home, poisoned)
         assert (in_force(home), live(home)) == (before, deliveries), step
@@ -100,16 +101,16 @@ def test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done(home: Home)
     home.ask("UPDATE sluice.pipeline SET lease_token = NULL RETURNING name")
     with failing_at(Step.COMMITTED):
         go_back(home, poisoned)
-    assert in_force(home) == hourly(flat(IN_TIME[:BEFORE]), until=closed_by(BEFORE - 2))
+    assert in_force(home) == hourly(flat(GIVEN[:BEFORE]), until=closed_by(BEFORE - 2))
     home.run(NAME)
-    assert in_force(home) == hourly(flat(IN_TIME), until=closed_by(len(IN_TIME) - 1))
+    assert in_force(home) == hourly(flat(GIVEN), until=closed_by(len(GIVEN) - 1))
     assert_clean(home)
 
 
 def test_all_of_it_and_the_last_batch_alone_are_computed_anew(home: Home) -> None:
     """The last one has no file: it closes hours, by the watermark of the batches before it."""
     declare(home, sink="Append()")
-    land_all(home, IN_TIME[:5])
+    land_all(home, GIVEN[:4])
     home.run(NAME)
     wanted, numbers = in_force(home), live(home)
     go_back(home, numbers[-1])
@@ -122,9 +123,9 @@ def test_all_of_it_and_the_last_batch_alone_are_computed_anew(home: Home) -> Non
     home.assert_clean(NAME)
     home.run(NAME)
     assert in_force(home) == wanted
-    land_all(home, IN_TIME[5:], first=5)
+    land_all(home, GIVEN[4:], first=4)
     home.run(NAME)
-    assert in_force(home) == hourly(flat(IN_TIME), until=closed_by(len(IN_TIME) - 1))
+    assert in_force(home) == hourly(flat(GIVEN), until=closed_by(len(GIVEN) - 1))
     assert_clean(home)
 
 
@@ -134,7 +135,7 @@ def test_what_was_released_leaves_with_what_had_held_it(home: Home) -> None:
         name=NAME,
     )
     declare(home, suite=NAME)
-    land_all(home, IN_TIME[:4])
+    land_all(home, GIVEN[:4])
     home.run(NAME)
     home.judge(rule("column_values_to_not_be_null", "given", "critical", column="action"), name=NAME)
     first, second, *_ = live(home)
@@ -152,9 +153,9 @@ def test_what_was_released_leaves_with_what_had_held_it(home: Home) -> None:
     go_back(home, second)
     assert [(number,) for number in live(home)[1:2]] == kept
     home.run(NAME)
-    released = hourly(IN_TIME[0])
+    released = hourly(GIVEN[0])
     wanted: Rows = Counter(
-        {row: count for row, count in hourly(flat(IN_TIME[:4])).items() if row[1] != "pay"}
+        {row: count for row, count in hourly(flat(GIVEN[:4])).items() if row[1] != "pay"}
     ) + Counter({row: count for row, count in released.items() if row[1] == "pay"})
     assert in_force(home) == wanted
     assert_clean(home)
@@ -168,21 +169,21 @@ def test_the_command_tells_what_it_would_do_and_then_does_it(home: Home) -> None
     planned = home.sluice_here("recover", NAME, "--before", str(poisoned), "--plan")
     assert (planned.returncode, planned.stderr) == (0, "")
     assert f"taps: back to before delivery {poisoned}: " in planned.stdout
-    assert "read again 5 files, by the next run; 0 changed since, 0 can't be" in planned.stdout
+    assert "read again 3 files, by the next run; 0 changed since, 0 can't be" in planned.stdout
     refused = home.sluice_here("recover", NAME, "--before", str(poisoned))
     assert (refused.returncode, "--why" in refused.stderr) == (2, True), refused.stderr
     assert home.history() | of_spark == before
 
     done = home.sluice_here("recover", NAME, "--before", str(poisoned), "--why", WHY)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("next: `sluice run taps`, which reads 5 files again\n")
+    assert done.stdout.endswith("next: `sluice run taps`, which reads 3 files again\n")
     home.run(NAME)
-    assert in_force(home) == hourly(flat(IN_TIME), until=closed_by(len(IN_TIME) - 1))
+    assert in_force(home) == hourly(flat(GIVEN), until=closed_by(len(GIVEN) - 1))
 
 
 def test_what_can_not_be_read_again_is_named_and_nothing_is_changed(home: Home) -> None:
     declare(home)
-    land_all(home, IN_TIME[:4])
+    land_all(home, GIVEN[:4])
     home.run(NAME)
     first, second, third, *_ = live(home)
     before = in_force(home)
@@ -191,7 +192,7 @@ def test_what_can_not_be_read_again_is_named_and_nothing_is_changed(home: Home) 
     kept = (folder / "002.jsonl").rename(home.root / "kept")
     with pytest.raises(InputsChanged, match=r"1 input can't be: taps/002.jsonl is gone"):
         go_back(home, third)
-    land(home, 2, IN_TIME[3])
+    land(home, 2, GIVEN[3])
     planned = plan_withdrawal(home.place, home.pipeline(NAME), third)
     assert "taps/002.jsonl" in planned.found.changed[0]
     with pytest.raises(
@@ -223,7 +224,7 @@ def test_what_can_not_be_read_again_is_named_and_nothing_is_changed(home: Home) 
 
 
 def test_who_can_not_go_back_is_told_the_way(home: Home) -> None:
-    land_all(home, IN_TIME[:2])
+    land_all(home, GIVEN[:2])
     declare(home, body="    return df", sink="Append()", columns=taps.TAPS)
     home.run(NAME)
     with pytest.raises(SetupError, match=r"keeps no state(.|\n)*`sluice replay taps --deliveries 1`"):
@@ -259,7 +260,7 @@ def test_a_withdrawal_that_postgresql_lost_is_asked_for_again(home: Home, backup
 def test_a_withdrawal_is_no_batch(home: Home) -> None:
     """Neither a rebuilt state nor a later withdrawal takes it for one, and what it took out is not there to be replayed."""
     declare(home)
-    land_all(home, IN_TIME[:3])
+    land_all(home, GIVEN[:3])
     home.run(NAME)
     first, second, *_ = live(home)
     withdrawn = go_back(home, second).receipt.delivery_id
@@ -276,18 +277,18 @@ def test_a_withdrawal_is_no_batch(home: Home) -> None:
     assert withdrawn in done.plan.numbers
     assert withdrawn not in done.plan.leaving
     home.run(NAME)
-    assert in_force(home) == hourly(flat(IN_TIME[:3]))
+    assert in_force(home) == hourly(flat(GIVEN[:3]))
     assert_clean(home)
 
 
 def test_a_batch_that_stops_behind_a_watermark_of_the_future_names_what_set_it(home: Home) -> None:
     declare(home, sink="Append()", late="at")
-    land_all(home, IN_TIME[:2])
+    land_all(home, GIVEN[:2])
     home.write(f"{NAME}/poison.jsonl", NEXT_CENTURY)
     home.run(NAME)
     [(poisoned,)] = home.ask(BY_POISON)
     declare(home, sink="Append()", late="at", max_quarantine_share=0.5)
-    land_all(home, IN_TIME[2:4], first=2)
+    land_all(home, GIVEN[2:4], first=2)
     with pytest.raises(ContractBroken, match="late: the watermark has reached 2") as stopped:
         home.run(NAME)
     assert stopped.value.remedy.startswith("a record's time is ahead of the clock: bound it by `not_after=`")
@@ -295,15 +296,15 @@ def test_a_batch_that_stops_behind_a_watermark_of_the_future_names_what_set_it(h
     declare(home, sink="Append()", late="at", not_after=BOUND)
     go_back(home, poisoned)
     assert home.run(NAME).reasons == {"future": 1}
-    assert in_force(home) == hourly(flat(IN_TIME[:4]), until=closed_by(3))
+    assert in_force(home) == hourly(flat(GIVEN[:4]), until=closed_by(3))
 
 
 def deliver_poisoned(home: Home, *, sink: str) -> int:
     """Deliver some files, a record of the next century and the other files; return the delivery that had the record."""
     declare(home, sink=sink)
-    land_all(home, IN_TIME[:BEFORE])
+    land_all(home, GIVEN[:BEFORE])
     home.write(f"{NAME}/poison.jsonl", NEXT_CENTURY)
-    land_all(home, IN_TIME[BEFORE:], first=BEFORE)
+    land_all(home, GIVEN[BEFORE:], first=BEFORE)
     assert home.run(NAME).late > 0
     [(poisoned,)] = home.ask(BY_POISON)
     return int(poisoned)
@@ -327,7 +328,7 @@ def rob(home: Home) -> None:
 def plan_and_deliver(home: Home, before: int) -> WithdrawalPlan:
     """Plan to go back, then deliver one more file."""
     planned = plan_withdrawal(home.place, home.pipeline(NAME), before)
-    land(home, 4, IN_TIME[4])
+    land(home, 4, GIVEN[4])
     home.run(NAME)
     return planned
 
@@ -351,4 +352,4 @@ def on_record(home: Home) -> list[tuple[int, str, str, str]]:
 
 def closed_by(last: int) -> int:
     """Return up to when hours are over once this file was read, for a watermark that waits two hours."""
-    return max(tap.at for tap in flat(IN_TIME[: last + 1])) - 2 * taps.HOUR
+    return max(tap.at for tap in flat(GIVEN[: last + 1])) - 2 * taps.HOUR

@@ -34,7 +34,7 @@ NEXT_CENTURY = '{"phone": "+459", "at": "2125-01-01T00:00:00Z", "action": "call"
 HOUR = dt.timedelta(hours=1)
 
 
-@pytest.mark.parametrize("late", [None, "at"])
+@pytest.mark.parametrize("late", [pytest.param(None, marks=pytest.mark.slow), "at"])
 def test_a_record_of_the_future_moves_no_watermark(home: Home, late: str | None) -> None:
     declare(home, late=late, not_after={"at": HOUR})
     land_all(home, IN_TIME[:3])

@@ -110,7 +110,7 @@ NESTED = (
 )
 
 
-@pytest.mark.parametrize("as_integer", [False, True])
+@pytest.mark.parametrize("as_integer", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_column_of_parquet_is_read_as_it_is_or_not_at_all(
     spark: SparkSession, tmp_path: Path, as_integer: bool
 ) -> None:

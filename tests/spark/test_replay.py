@@ -196,26 +196,26 @@ def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(ho
     assert dict(said.foretold) == {old: why}
     assert any(f"{old}: its CSV header is first, b" in line for line in said.lines())
     assert any("unreadable 1 file" in line for line in said.lines())
-    for unreadable in ("stop", "hold"):  # what was delivered before is not held without a word
-        home.declare(text=DRIFT.format(schema="a int, b int, d int", unreadable=unreadable))
-        with pytest.raises(
-            InputsUnreadable, match=r"changed nothing.*g/0\.csv can't be read: .*CSV header"
-        ) as stop:
-            again(home, chosen)
-        assert "it would deliver 500 rows in place of 1,000 (50.00% fewer)" in stop.value.seen
-        for word in ("--accept-unreadable", "--fewer"):
-            assert word in stop.value.remedy
-            with pytest.raises(SetupError, match=f"{word} needs a reason"):
-                again(home, chosen, **{word.removeprefix("--").replace("-", "_"): True})
-        why = {"why": "the old half is of no use"}
-        with pytest.raises(InputsUnreadable, match=r"deliver 500 rows in place of 1,000\n") as stop:
-            again(home, chosen, fewer=True, **why)  # which is no word on what can't be read
-        assert "--fewer" not in stop.value.remedy
-        with pytest.raises(
-            FewerRows, match=r"(?s)held: 1 \(before: 0\): malformed \(1\)\n.*g/0\.csv: its CSV header"
-        ):
-            again(home, chosen, accept_unreadable=True, **why)
-        assert counts(home) == before
+    # what was delivered before is not held without a word
+    home.declare(text=DRIFT.format(schema="a int, b int, d int", unreadable="hold"))
+    with pytest.raises(
+        InputsUnreadable, match=r"changed nothing.*g/0\.csv can't be read: .*CSV header"
+    ) as stop:
+        again(home, chosen)
+    assert "it would deliver 500 rows in place of 1,000 (50.00% fewer)" in stop.value.seen
+    for word in ("--accept-unreadable", "--fewer"):
+        assert word in stop.value.remedy
+        with pytest.raises(SetupError, match=f"{word} needs a reason"):
+            again(home, chosen, **{word.removeprefix("--").replace("-", "_"): True})
+    why = {"why": "the old half is of no use"}
+    with pytest.raises(InputsUnreadable, match=r"deliver 500 rows in place of 1,000\n") as stop:
+        again(home, chosen, fewer=True, **why)  # which is no word on what can't be read
+    assert "--fewer" not in stop.value.remedy
+    with pytest.raises(
+        FewerRows, match=r"(?s)held: 1 \(before: 0\): malformed \(1\)\n.*g/0\.csv: its CSV header"
+    ):
+        again(home, chosen, accept_unreadable=True, **why)
+    assert counts(home) == before
     assert home.history()["delivery"] == history["delivery"]
 
     done = again(home, chosen, accept_unreadable=True, fewer=True, **why).receipt

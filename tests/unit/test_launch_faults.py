@@ -104,13 +104,25 @@ def test_options_that_java_does_not_take_are_told_with_where_they_are_from(
     [
         ({"spark.driver.memory": "abc"}, "Invalid maximum heap size: -Xmxabc"),
         ({"spark.executor.heartbeatInterval": "x"}, "spark.executor.heartbeatInterval=x"),
-        ({"spark.sql.shuffle.partitions": "many"}, "Spark does not take spark.sql.shuffle.partitions=many"),
+        pytest.param(
+            {"spark.sql.shuffle.partitions": "many"},
+            "Spark does not take spark.sql.shuffle.partitions=many",
+            marks=pytest.mark.slow,
+        ),
         (
             {"spark.sql.files.maxPartitionBytes": "128 parsecs", "spark.sql.autoBroadcastJoinThreshold": "x"},
             "Spark does not take spark.sql.autoBroadcastJoinThreshold=x (",
         ),
-        ({"spark.reducer.maxSizeInFlight": "huge"}, "Spark does not take spark.reducer.maxSizeInFlight=huge"),
-        ({"spark.sql.sources.partitionOverwriteMode": "never"}, "partitionOverwriteMode=never"),
+        pytest.param(
+            {"spark.reducer.maxSizeInFlight": "huge"},
+            "Spark does not take spark.reducer.maxSizeInFlight=huge",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"spark.sql.sources.partitionOverwriteMode": "never"},
+            "partitionOverwriteMode=never",
+            marks=pytest.mark.slow,
+        ),
         ({"spark.master": "locl"}, "SLUICE_SPARK_MASTER=locl is no master of Spark"),
     ],
 )
