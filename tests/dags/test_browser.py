@@ -83,6 +83,20 @@ def room(page: Page) -> tuple[int, int]:
     return int(wide), int(content)
 
 
+def assert_fits(page: Page) -> int:
+    """Require that nothing of the page sticks out of Airflow's frame, in a window and in a small one.
+
+    Return how wide the frame is in the window.
+    """
+    widths = []
+    for width in (900, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        beside, content = room(page)
+        assert content <= beside, f"{content} px in a frame of {beside}, in a window of {width}"
+        widths.append(beside)
+    return widths[-1]
+
+
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> str:
     """Return the id of a run that has delivered, and held a row and a malformed record."""
@@ -103,13 +117,13 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(
     expect(shown.get_by_role("strong").first).to_have_text("◐ Good, with rows held")
     expect(shown.get_by_role("link", name=NEGATIVE).first).to_be_visible()
     expect(shown.locator('.map a[href^="batch/"][title*="of "]').first).to_be_visible()
-    beside, content = room(page)
-    assert content <= beside < 1000, "Airflow's panel is open"
+    assert assert_fits(page) < 1000, "Airflow's panel is open"
     page.screenshot(path=tmp_path / "pipeline.png")
 
     page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}")
     page.get_by_role("link", name="Data quality").first.click()
     expect(quality(page).get_by_text("10 rows in = 8 delivered + 2 held")).to_be_visible()
+    assert_fits(page)
     page.screenshot(path=tmp_path / "run.png")
 
     page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}/tasks/run")
@@ -119,19 +133,21 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(
     shown.locator("td").get_by_role("link", name=str(batch), exact=True).click()
     expect(shown.get_by_role("heading", name=f"Batch {batch} of {NAME}")).to_be_visible()
     expect(shown.locator("td.bad").first).to_be_visible()
+    assert_fits(page)
     page.screenshot(path=tmp_path / "batch.png")
     shown.get_by_role("link", name="All 2 in the quarantine").click()
     expect(shown.get_by_text("{broken")).to_be_visible()
+    assert_fits(page)
     page.screenshot(path=tmp_path / "quarantine.png")
     shown.locator("tr", has=shown.locator("td.bad")).get_by_role("link").first.click()
     expect(shown.get_by_role("heading", name="Quarantined row")).to_be_visible()
+    assert_fits(page)
     page.screenshot(path=tmp_path / "row.png")
 
     page.goto("/plugin/data-quality-nav")
     expect(quality(page).get_by_role("heading", name="Data quality of all pipelines")).to_be_visible()
     page.screenshot(path=tmp_path / "all.png")
-    whole, content = room(page)
-    assert content <= whole
+    assert_fits(page)
     quality(page).get_by_role("link", name=NAME, exact=True).click()
     expect(quality(page).get_by_role("heading", name=f"Data quality of {NAME}")).to_be_visible()
     assert refused == []
