@@ -49,6 +49,7 @@ DAGS, KAFKA = "tests/dags", "tests/kafka"
 # of these two, with an Airflow or a broker of their own, or none
 ALONE = (
     "test_airflow.py",
+    "test_alerts.py",
     "test_dags.py",
     "test_process.py",
     "test_ads.py",

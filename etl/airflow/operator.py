@@ -26,6 +26,7 @@ from etl.airflow.retries import (
     Retries,
     RunFailed,
     TryLater,
+    begin_anew,
     note_wait,
 )
 from etl.airflow.run_form import FIELDS, RunForm
@@ -196,8 +197,10 @@ class SluiceRunOperator(BaseOperator):
     def _note(self, error: RunFailed, context: Context) -> None:
         """Keep count of the tries that ended by an outage; alert once these are more than the declared retries.
 
-        A run that stays up has none: for it they are OUTAGES.
+        A run that stays up has none: for it they are OUTAGES, counted anew once it had been up for long.
         """
+        if isinstance(error, EndedAfterLong):
+            begin_anew(context)
         if not isinstance(error, TryLater):
             return
         policy, waited = self.retry_policy, note_wait(context)

@@ -145,6 +145,13 @@ def note_wait(context: Context) -> int:
     return count
 
 
+def begin_anew(context: Context) -> None:
+    """Count no outage from before this try, which had been up for long: what comes is another outage."""
+    _, max_tries = _place(context)
+    if (store := _store(context)) is not None:
+        store.set(_WAITED, {"max_tries": max_tries, "count": 0})
+
+
 def waits(context: Context | None, max_tries: int) -> int:
     """Return how many tries have ended with exit code 75 since the task was last cleared."""
     store = _store(context)

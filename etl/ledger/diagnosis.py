@@ -18,6 +18,8 @@ NEED_ANOTHER_CHECKPOINT = frozenset(
         "StateChanged",
     }
 )
+# Ends at a batch that another run tries again as it was planned; a person may have it planned anew, to be smaller.
+MAY_HAVE_ANOTHER_CHECKPOINT = frozenset({"BatchEndsSpark", "SparkEnded", "TaskTooLong"})
 RECOVERED_FROM = NEED_ANOTHER_CHECKPOINT | {"CheckpointLost", "LedgerAhead", "LedgerBehind", "OffsetsGone"}
 
 

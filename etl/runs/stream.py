@@ -18,6 +18,7 @@ from etl.common.steps import Listener
 from etl.common.wording import first_few, pluralize
 from etl.delivery.batch import Receipt
 from etl.delivery.deliver import deliver
+from etl.delivery.kind import StreamDelivery
 from etl.ledger import attempts, deliveries, streams
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
@@ -143,7 +144,9 @@ class StreamRun:
             self._require_readable(opened)  # tells what is gone
             raise
         except SparkEnded as error:
-            raise self._at_its_end(failure, error) from error
+            if (again := self._ends_again(failure, error)) is not None:
+                raise again from error
+            raise
         except SideInputsChanged as changed:
             log.info("batch not begun: %s", changed)
             return False
@@ -186,8 +189,8 @@ class StreamRun:
         with transaction(self._dsn) as cursor:
             return deliveries.delivery_of_batch(cursor, self.stream_id, batch)
 
-    def _at_its_end(self, failure: BatchFailure, error: SparkEnded) -> SluiceError:
-        """Return what the run ends with where Spark ended: a batch that has ended it again and again is a person's."""
+    def _ends_again(self, failure: BatchFailure, error: SparkEnded) -> BatchEndsSpark | None:
+        """Return the error of a batch that has ended Spark again and again, and so is a person's; None for another."""
         failure.await_end(COMMIT_SECONDS)
         try:
             with transaction(self._dsn) as cursor:
@@ -195,18 +198,19 @@ class StreamRun:
             files = self._files_of(batch) if tries >= TRIES else []
         except (OSError, SluiceError) as unknown:
             log.debug("what batch Spark ended at can't be told: %s", unknown)
-            return error
+            return None
         if tries < TRIES:
-            return error
+            return None
         name = self.pipeline.name
         reads = (
             f" The batch reads {pluralize(len(files), 'file')}: {first_few(files, FILES)}." if files else ""
         )
         return BatchEndsSpark(
             f"Batch {batch} of {name} has ended Spark at each of {pluralize(tries, 'try', 'tries')}, the last time so:"
-            f" {error.seen}.{reads}",
+            f" {error.seen.removesuffix('.')}.{reads}",
             remedy=f"{one_file(name, files)}correct what the transform does to it, or give Spark more memory"
-            f" (spark.driver.memory in SLUICE_SPARK_CONF); then run again. Of the last time: {error.remedy}",
+            " (spark.driver.memory in SLUICE_SPARK_CONF), then run again; or"
+            f" {StreamDelivery().smaller(name)}. Of the last time: {error.remedy}",
         )
 
     def _on_batch(self, opened: OpenedPipeline, known: StreamState, recorder: ProgressRecorder) -> OnBatch:

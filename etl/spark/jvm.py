@@ -74,12 +74,12 @@ def telling_of_end(spark: SparkSession) -> Iterator[None]:
             raise SparkEnded(
                 f"A Python worker of Spark ended in the middle of its task: {said}",
                 remedy="`dmesg` tells whether the kernel ended it for want of memory; a library that the transform calls"
-                f" may have as well. {_LESS}; then run again",
+                f" may have as well. {_LESS[0].upper()}{_LESS[1:]}, or give the machine more memory; then run again",
             ) from error
         raise
 
 
-_LESS = "Let a batch read less (`max_files`), or give the machine more memory"
+_LESS = "let a batch read less (`max_files`, then `sluice recover`, which plans it anew)"
 
 
 def _is_alive(spark: SparkSession) -> bool:
@@ -107,14 +107,14 @@ def _jvm_ended(spark: SparkSession) -> SparkEnded:
     if memory := memory_line(jvm_log.last_lines()):
         return SparkEnded(
             f"Spark's JVM is gone: {memory.strip()}",
-            remedy=f"{written}; give it more memory (spark.driver.memory in SLUICE_SPARK_CONF), or let a batch read less"
-            " (`max_files`); then run again",
+            remedy=f"{written}; give it more memory (spark.driver.memory in SLUICE_SPARK_CONF), or {_LESS}; then run"
+            " again",
         )
     if code == -signal.SIGKILL:
         return SparkEnded(
             "Spark's JVM is gone: it was killed",
-            remedy=f"{written}; then, where `dmesg` tells that the kernel ended it for want of memory, let a batch read less"
-            " (`max_files`) or give the machine more; run again",
+            remedy=f"{written}; then, where `dmesg` tells that the kernel ended it for want of memory, {_LESS}, or give the"
+            " machine more; run again",
         )
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     return SparkEnded(f"Spark's JVM is gone: it ended {how}", remedy=f"{written}; then run again")

@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +14,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from jinja2 import Environment, StrictUndefined
 
-from etl.airflow.alerts import FAILED, RESTARTED, TASK_FAILED, restarts
 from etl.airflow.operator import SluiceRunOperator, failure
 from etl.airflow.process import Finished
 from etl.airflow.retries import (
@@ -29,7 +25,6 @@ from etl.airflow.retries import (
     NoTriesLeft,
     Retries,
     RunFailed,
-    TryLater,
     kept_up,
     note_wait,
 )
@@ -37,8 +32,6 @@ from etl.pipeline import load_pipelines
 from etl.pipeline.checks import SHIPPED_DAGS
 from etl.pipeline.dag_names import replays_of
 from etl.pipelines.flights import PIPELINE
-from etl.runs.summary import Summary
-from tests.support.airflow.listeners import webhook
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the folder may load beside the standard library and Airflow itself.
@@ -486,80 +479,3 @@ def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declarat
     pipelines = load_pipelines([ROOT / "etl/pipelines"])
     of_pipelines = {*pipelines, *(replays_of(name) for name in pipelines)}
     assert set(bag["dags"]) - of_pipelines == SHIPPED_DAGS
-
-
-@pytest.mark.parametrize("words", [FAILED, RESTARTED, TASK_FAILED])
-def test_an_alert_comes_of_a_worker_that_was_lost(words: str) -> None:
-    """Its callbacks run elsewhere, and know of no exception."""
-    named = {"dag": SimpleNamespace(dag_id="flights"), "task": SimpleNamespace(task_id="audit")}
-    template = Environment(undefined=StrictUndefined, autoescape=True).from_string(words)
-    assert template.render(named).endswith(": its worker was lost")
-    assert template.render(named, exception="exit code 3").endswith(": exit code 3")
-
-
-@pytest.mark.parametrize("limit", [None, 0.5])
-def test_rows_that_a_run_left_out_behind_the_watermark_are_alerted_of(
-    monkeypatch: pytest.MonkeyPatch, limit: float | None
-) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=limit)
-    summary = Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=7, records=1186)
-    with webhook() as inbox:
-        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
-        task._alert(summary, {})  # type: ignore[typeddict-item]
-        task._alert(replace(summary, dropped=200), {})  # type: ignore[typeddict-item]
-    left = "200 rows, or groups of rows, came behind the watermark and are in neither sink"
-    text = f"hours: of what a run read {left}"
-    assert inbox.found == [{"kind": "dropped", "pipeline": "hours", "text": text}]
-
-
-@pytest.mark.parametrize(("limit", "alerts"), [(None, 0), (0.5, 1), (0.6, 0)])
-def test_held_rows_are_alerted_of_beyond_a_declared_share(
-    monkeypatch: pytest.MonkeyPatch, limit: float | None, alerts: int
-) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=limit)
-    summary = Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=10)
-    with webhook() as inbox:
-        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
-        task._alert(summary, {})  # type: ignore[typeddict-item]
-    text = "hours holds 60.00% of a run's records in quarantine, more than 50.00%"
-    assert inbox.found == [{"kind": "quarantine", "pipeline": "hours", "text": text}] * alerts
-
-
-def test_a_run_that_stays_up_tells_of_its_restarts_and_not_of_each_in_an_outage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dag = DAG("fleet")
-    with webhook() as inbox:
-        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
-        [tell] = restarts("fleet")
-        for ended in (TryLater("S3 is away"), failed(75, STEADY), failed(70)):
-            tell({"dag": dag, "exception": ended})  # type: ignore[typeddict-item]
-    assert [one["text"].partition(":")[0] for one in inbox.found] == [
-        "fleet died and will be started again"
-    ] * 2
-
-
-@pytest.mark.parametrize(("refused", "alerts"), [((503, 429), 1), ((403,), 0)], ids=["for now", "for good"])
-def test_an_alert_that_its_webhook_refuses_for_now_is_sent_again(
-    monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...], alerts: int
-) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=0.5)
-    with webhook(*refused) as inbox:
-        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
-        task._alert(Summary(pipeline="hours", stream="", run="", quarantined=6, rows_in=10), {})  # type: ignore[typeddict-item]
-    assert [one["kind"] for one in inbox.found] == ["quarantine"] * alerts
-
-
-@pytest.mark.parametrize("limit", [None, 0.5])
-def test_fields_that_are_new_are_alerted_of_and_others_are_not(
-    monkeypatch: pytest.MonkeyPatch, limit: float | None
-) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="taps", alert_quarantine_share=limit)
-    summary = Summary(pipeline="taps", stream="", run="", rows_in=9, unknown=Counter(shop=5, note=1))
-    with webhook() as inbox:
-        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
-        task._alert(summary, {})  # type: ignore[typeddict-item]
-        task._alert(replace(summary, drifted=["note"]), {})  # type: ignore[typeddict-item]
-    [alert] = inbox.found
-    assert alert["text"].endswith(", fields that the schema does not name: note (1 record)")
-    assert alert["kind"] == "drift"

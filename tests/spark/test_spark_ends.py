@@ -52,6 +52,7 @@ def test_a_batch_that_kills_its_worker_is_a_persons_at_the_third_try(home: Home)
     home.assert_holds(Landed())
     [told] = states(home.place, NAME)
     assert told.state == "last run: BatchEndsSpark"
+    assert told.next == "sluice run orders"
 
     home.declare(max_files=1)
     home.run()
@@ -66,6 +67,22 @@ def test_a_batch_that_kills_its_worker_is_a_persons_at_the_third_try(home: Home)
     home.assert_holds(landed)
 
 
-def declare(home: Home, within: str) -> None:
-    text = DECLARATION.format(name=NAME, max_files=1, share=1.0)
+def test_a_batch_that_ends_spark_is_planned_anew_by_recover_when_a_person_makes_it_smaller(
+    home: Home,
+) -> None:
+    declare(home, KILLS, max_files=9)
+    landed = home.land("orders/1.jsonl", orders(0, 3))
+    home.land("orders/2.jsonl", [KILLER])
+    with pytest.raises(SparkEnded, match="A Python worker") as ended:
+        home.run()
+    assert "Let a batch read less (`max_files`, then `sluice recover`" in ended.value.remedy
+    declare(home, KILLS, max_files=1)
+    assert home.recover().problem == "the last run ended with SparkEnded"
+    with pytest.raises(SparkEnded):
+        home.run()
+    home.assert_rows(landed)
+
+
+def declare(home: Home, within: str, *, max_files: int = 1) -> None:
+    text = DECLARATION.format(name=NAME, max_files=max_files, share=1.0)
     home.declare(text=text.replace("    return", within, 1))

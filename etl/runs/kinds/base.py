@@ -14,7 +14,7 @@ from etl.common.database import Cursor, transaction
 from etl.common.errors import FilesUnread, SluiceError
 from etl.common.wording import pluralize
 from etl.ledger import leases, streams
-from etl.ledger.diagnosis import NEED_ANOTHER_CHECKPOINT
+from etl.ledger.diagnosis import MAY_HAVE_ANOTHER_CHECKPOINT, NEED_ANOTHER_CHECKPOINT
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
@@ -187,7 +187,8 @@ class ContinuedStream(PipelineStream[Kind]):
     def _problem(self, lease: Lease) -> str | None:
         with transaction(self.dsn) as cursor:
             known = streams.current_stream(cursor, self.pipeline.name)
-            pending = leases.pending_outcomes(cursor, lease) & NEED_ANOTHER_CHECKPOINT
+            outcomes = leases.pending_outcomes(cursor, lease)
+            pending = outcomes & (NEED_ANOTHER_CHECKPOINT | MAY_HAVE_ANOTHER_CHECKPOINT)
         if known is None:
             present = self.checkpoints.present()
             return f"the ledger never saw the streams {', '.join(present)} run" if present else None
