@@ -329,15 +329,25 @@ def test_nothing_is_offered_to_be_released_of_a_pipeline_whose_dag_is_gone(
     server: Server, decisions: list[str]
 ) -> None:
     pages = {path.rpartition("/")[0] for path in decisions}
+    releases = [path for path in decisions if path.endswith("/release")]
+    notes = [server.note(path) for path in releases]
+    before = states(server)
     mark_stale(server, "feed", True)
     try:
         shown = [server.get(page, "root").text for page in pages]
+        refused = [server.post(path, "root", note) for path, note in zip(releases, notes, strict=True)]
+        refused += [server.get(path, "root") for path in releases]
+        every = server.get("/", "root").text
     finally:
         mark_stale(server, "feed", False)
+    assert {answer.status_code for answer in refused} == {409}
+    assert states(server) == before
+    assert "Airflow has no DAG of it" in every
+    for text in [*shown, *(answer.text for answer in refused)]:
+        assert "Airflow has no DAG of feed: its declaration is gone, or has a mistake." in text
     for text in shown:
         assert "/discard" in text and "quarantine discard" in text
         assert "/release" not in text and "quarantine release" not in text
-        assert "Airflow has no DAG of feed: its declaration is gone, or has a mistake." in text
     assert "/release" in server.get(pages.pop(), "root").text
 
 

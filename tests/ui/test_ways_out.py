@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 
 import psycopg2
@@ -87,6 +88,17 @@ def test_a_pipeline_that_airflow_has_no_dag_of_offers_no_release_and_says_why(cu
         assert commands(one) == [f"sluice quarantine discard feed {named} --why WHY"]
     of_all = pages.pipeline(cursor, "feed", gone)
     assert commands(of_all) == ["sluice retire feed --why WHY"]
+    cursor.execute("UPDATE sluice.pipeline SET replaces = true")
+    assert "sluice replay" not in pages.batch(cursor, "feed", gone, delivery=LAST).html
+    every = pages.overview(cursor, list, Frame(), declared=lambda _: [])
+    assert (commands(every), "Airflow has no DAG of it" in every.html) == ([], True)
+    cursor.execute(STOP)
+    decide = "UPDATE sluice.stopped_batch SET decision = 'accept', decided_by = 'Ada', decided_at = now(), why = 'w'"
+    for changed in (None, decide):
+        if changed:
+            cursor.execute(changed)
+        assert commands(pages.stopped(cursor, "feed", gone)) == []
+        assert commands(pages.stopped(cursor, "feed", replace(gone, declared=True)))
 
 
 def test_a_batch_some_of_whose_held_rows_need_corrections_says_how_many_are_left(cursor: Counting) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
@@ -20,10 +20,12 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
+from airflow.utils.session import create_session
 from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from psycopg2 import errorcodes
+from sqlalchemy import select
 from starlette.exceptions import HTTPException
 
 from etl.airflow.pages import columns, decisions, pages
@@ -49,6 +51,7 @@ POLICY = (
     "default-src 'none'; script-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
 )
+NO_DAG = "Airflow has no DAG of {}: its declaration is gone, or has a mistake"
 AWAY = "PostgreSQL, in which the ledger is, does not answer"
 
 Number = Annotated[int, Path(ge=1, le=LAST)]
@@ -67,6 +70,8 @@ router = APIRouter(dependencies=[READS])
 def _require_right(user: User, dag_id: Name, action: Action) -> None:
     if action not in _may_decide(user, dag_id):
         raise HTTPException(403, "Forbidden")
+    if action == "release" and not _with_dag([dag_id]):
+        raise HTTPException(409, f"{NO_DAG.format(dag_id)}. Nothing was changed")
 
 
 decides = APIRouter(dependencies=[READS, Depends(_require_right)])
@@ -99,7 +104,9 @@ def overview(
 ) -> HTMLResponse:
     return _answer(
         request,
-        lambda cursor, frame: pages.overview(cursor, _permitted(user), frame, start=start, retired=retired),
+        lambda cursor, frame: pages.overview(
+            cursor, _permitted(user), frame, declared=_with_dag, start=start, retired=retired
+        ),
     )
 
 
@@ -331,7 +338,8 @@ def _answer(
     # the application's own mount is the last part of the path; what is before it is Airflow's
     airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
     with _http_errors(request), reading(find_postgres(load_settings())) as cursor:
-        declared = _has_dag(request.path_params.get("dag_id"))
+        name = request.path_params.get("dag_id")
+        declared = name is None or bool(_with_dag([name]))
         frame = Frame(
             airflow=airflow,
             up=up,
@@ -341,12 +349,11 @@ def _answer(
         return _html(make(cursor, frame))
 
 
-def _has_dag(pipeline: str | None) -> bool:
-    """Return False if Airflow has no DAG of the pipeline now: its declaration is gone, or has a mistake."""
-    if pipeline is None:
-        return True
-    dag = DagModel.get_dagmodel(pipeline)
-    return dag is not None and not dag.is_stale
+def _with_dag(pipelines: list[str]) -> Collection[str]:
+    """Return those pipelines of which Airflow has a DAG now; of others the declaration is gone, or has a mistake."""
+    of_these = select(DagModel.dag_id).where(DagModel.dag_id.in_(pipelines), ~DagModel.is_stale)
+    with create_session() as session:
+        return frozenset(session.scalars(of_these))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -109,6 +109,7 @@ class Overview:
 
     row: PipelineRow
     strip: Sequence[LatestRow]  # oldest first
+    declared: bool  # Airflow has a DAG of it
 
     @property
     def summary(self) -> str:
@@ -124,12 +125,14 @@ def overview(
     permitted: Callable[[list[str]], list[str]],
     frame: Frame,
     *,
+    declared: Callable[[list[str]], Collection[str]] = list,
     start: int = 0,
     retired: bool = False,
 ) -> Page:
     """Show all pipelines that the reader may see, those in trouble first; beyond `start`, as many as fit.
 
-    They are those that are retired, or those that are not; of the others it is told how many there are.
+    They are those that are retired, or those that are not; of the others it is told how many there are. `declared` returns
+    those of which Airflow has a DAG.
     """
     known = pipeline_names(cursor)
     mine = permitted(list(known))
@@ -141,10 +144,14 @@ def overview(
     strips: dict[str, list[LatestRow]] = {}
     for one in reversed(latest):
         strips.setdefault(one.pipeline, []).append(one)
+    known_to_airflow = declared(names)
     return render(
         "overview.html",
         frame,
-        lines=[Overview(row=row, strip=strips.get(row.pipeline, ())) for row in listed],
+        lines=[
+            Overview(row=row, strip=strips.get(row.pipeline, ()), declared=row.pipeline in known_to_airflow)
+            for row in listed
+        ],
         following=start + PIPELINES if len(rows) > start + PIPELINES else None,
         retired=retired,
         others=len(mine) - len(rows),
