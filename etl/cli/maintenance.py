@@ -71,13 +71,13 @@ def _refuse_mixed(*, accept_gone: bool, why: str | None, before: int | None, pla
     """Raise SetupError for options that do not go together, or lack another one."""
     from etl.common.errors import SetupError
 
-    going_back = before is not None
+    going_back, reason = before is not None, (why or "").strip()
     wrong = {
         "--plan needs --before": plan_only and not going_back,
         "--accept-gone does not go with --before": accept_gone and going_back,
-        "--accept-gone needs --why": accept_gone and not why,
+        "--accept-gone needs --why": accept_gone and not reason,
         "--why needs --accept-gone or --before": why is not None and not accept_gone and not going_back,
-        "--before needs --why, or --plan": going_back and not why and not plan_only,
+        "--before needs --why, or --plan": going_back and not reason and not plan_only,
     }
     for message, so in wrong.items():
         if so:

@@ -71,6 +71,9 @@ class _Toml(TomlConfigSettingsSource):
         return tomllib.loads(file_path.read_bytes().decode("utf-8-sig"))
 
 
+_MAY_BE_NONE = ("quality_retention", "task_limit")
+
+
 class Settings(BaseSettings):
     """What a command runs with. Paths are absolute; a relative one counts from the folder of sluice.toml,
     or from the working directory when there is no such file."""
@@ -247,8 +250,8 @@ class Settings(BaseSettings):
 
     @field_validator("backup_horizon", "quality_retention", "slow_task", "task_limit", mode="before")
     @classmethod
-    def _iso_duration(cls, value: object) -> object:
-        if value == "none":
+    def _iso_duration(cls, value: object, about: ValidationInfo) -> object:
+        if value == "none" and about.field_name in _MAY_BE_NONE:
             return None
         if value is not None and not isinstance(value, timedelta) and not str(value).startswith("P"):
             raise ValueError(f"{value!r} is not an ISO 8601 duration such as P7D or PT36H")

@@ -21,7 +21,7 @@ class Running:
     """A run that has not ended."""
 
     run_id: str
-    kind: str  # stream, replay or release
+    kind: str  # stream, replay, release or withdrawal
     host: str
     pid: str
     since: dt.datetime
@@ -54,7 +54,7 @@ class Run:
     """One of a pipeline's runs, of whatever kind."""
 
     run_id: str
-    kind: str  # stream, replay or release
+    kind: str  # stream, replay, release or withdrawal
     started_at: dt.datetime
     ended_at: dt.datetime | None
     outcome: str | None  # None: it has not ended

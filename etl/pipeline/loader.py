@@ -195,7 +195,11 @@ def _call_in_words(error: BaseException) -> str | None:
     if told.startswith("takes "):
         bare = [field.name for field in fields if field.kind is not field.KEYWORD_ONLY]
         but = f" but {' and '.join(bare)}" if bare else ""
-        return f"{name} takes all its fields{but} by name, such as {fields[-1].name}=…"
+        named = [field.name for field in fields if field.kind is field.KEYWORD_ONLY]
+        such = f" by name, such as {named[-1]}=…" if named else ""
+        return (
+            f"{name} takes all its fields{but}{such}" if such else f"{name} takes {' and '.join(bare)} alone"
+        )
     return None
 
 

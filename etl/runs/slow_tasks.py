@@ -13,6 +13,7 @@ import shlex
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -44,6 +45,10 @@ log = logging.getLogger("sluice")
 LONGEST_PAUSE = 30  # seconds between two looks
 LOOKS = 4  # at least, within the bound
 FILES, PLACES, RULES = 3, 5, 5  # that a warning names at most
+
+
+# by the command that this thread is at
+_looked_at: ContextVar[SparkSession | None] = ContextVar("looked_at", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +83,7 @@ class TaskWatch:
         watched: Callable[[Stage], Watched | None],
         patterns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """`watched` is asked for a stage that is slow alone, and returns None for one that it leaves to others.
+        """Take what to look at, and how; `watched` is asked for a slow stage alone, and returns None for one of others'.
 
         `patterns` are the regular expressions of the suite's rules, by the rules' names; None: they are not known.
         """
@@ -213,7 +218,7 @@ class SlowTaskWatch:
         limit: timedelta | None = None,
         patterns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """`files_of` returns the paths of a batch's files, and is asked for a slow batch alone.
+        """Take whom to ask: `files_of` returns the paths of a batch's files, and is asked for a slow batch alone.
 
         `delivery_of` returns the number of a batch's delivery, and is asked for the batch whose JVM was ended.
         """
@@ -272,8 +277,12 @@ def end_of(pipeline: str, seen: str, files: Sequence[str], delivery: Callable[[]
 def watching_command(spark: SparkSession, settings: Settings, *, queries: bool) -> Iterator[None]:
     """Look at the tasks of a command's session while the block runs, those of its streaming `queries` too or not.
 
-    Raises TaskTooLong where the block fails since Spark's JVM was ended for a task at its limit.
+    A session that is looked at already is not looked at twice. Raises TaskTooLong where the block fails since Spark's JVM
+    was ended for a task at its limit.
     """
+    if _looked_at.get() is spark:
+        yield
+        return
 
     def watched(stage: Stage) -> Watched | None:
         if stage.run_id is not None and not queries:
@@ -281,6 +290,7 @@ def watching_command(spark: SparkSession, settings: Settings, *, queries: bool) 
         return Watched(what="The command has been", next=f"{_kill()}, which ends it")
 
     tasks = TaskWatch(spark, settings.slow_task, settings.task_limit, watched)
+    before = _looked_at.set(spark)
     try:
         with tasks.watching():
             yield
@@ -288,6 +298,8 @@ def watching_command(spark: SparkSession, settings: Settings, *, queries: bool) 
         if tasks.ended is None:
             raise
         raise too_long(tasks.ended.seen, "Spark's JVM was ended for it") from error
+    finally:
+        _looked_at.reset(before)
 
 
 def too_long(seen: str, became: str, one_file: str = "") -> TaskTooLong:

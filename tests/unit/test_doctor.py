@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.settings import Settings
-from etl.operations.control import machine
+from etl.operations.control import doctor, machine
 from etl.operations.control.doctor import kafka, open_to_others, remote_warnings
 from tests.support.data.orders import DECLARATION
 
@@ -58,6 +58,7 @@ def test_a_warning_says_who_would_not_reach_it_and_what_to_set(tmp_path: Path) -
         ("postgresql://etl@db.example.org/etl?sslmode=require", "sslmode=require"),
         ("postgresql://etl@db.example.org/etl?sslmode=verify-full", None),
         ("host=/var/run/postgresql dbname=etl", None),
+        ("host=127.0.0.1 hostaddr=203.0.113.7 dbname=etl", "sslmode=prefer"),
         ("postgresql://etl@127.0.0.1/etl", None),
     ],
 )
@@ -68,6 +69,13 @@ def test_a_postgresql_elsewhere_that_nobody_looks_at_is_warned_of(
     found = list(machine.unencrypted(Settings(postgres=SecretStr(postgres), lake="s3://bucket/lake")))
     assert [told] * (told is not None) == [one.partition(" with ")[2].partition(" ")[0] for one in found]
     assert not any("etl@" in one for one in found)
+
+
+def test_a_postgresql_that_libpqs_variable_names_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PGSSLMODE", raising=False)
+    monkeypatch.setenv("PGHOST", "db.example.org")
+    [found] = machine.unencrypted(Settings(postgres=SecretStr("dbname=etl"), lake="s3://bucket/lake"))
+    assert found.startswith("PostgreSQL at db.example.org: ")
 
 
 def test_s3_and_kafka_elsewhere_without_encryption_are_warned_of(
@@ -84,6 +92,15 @@ def test_s3_and_kafka_elsewhere_without_encryption_are_warned_of(
     file.write_text("sasl.mechanism=PLAIN\nsecurity.protocol = SASL_SSL\n")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://minio.example.org")
     assert list(machine.unencrypted(settings)) == []
+
+
+def test_an_address_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://[")
+    assert (
+        list(doctor._doubts("encryption", machine.unencrypted(Settings()))) == []
+    )  # the embedded S3 has its own
+    [wrong] = doctor._doubts("encryption", machine.unencrypted(Settings(lake="s3://bucket/lake")))
+    assert (wrong.good, wrong.seen.partition(": ")[0]) == (False, "AWS_ENDPOINT_URL=http://[ is no address")
 
 
 def test_brokers_that_take_no_connection_are_told_and_are_wrong_where_none_does() -> None:

@@ -379,6 +379,7 @@ def test_all_broken_files_are_reported_together_with_their_lines(tmp_path: Path)
         ("Upsert(keys=('a',))", "Upsert lacks 'newest'"),
         ("Socket()", "Socket lacks 'host' and 'port'"),
         ("Upsert(('a',), 'b')", "Upsert takes all its fields by name, such as table=…"),
+        ("month('a', 'b')", "month takes column alone"),
         ("Files('a/*.csv', 'csv')", "Files takes all its fields but pattern by name, such as options=…"),
         ("len(a=1)", "TypeError: len() takes no keyword arguments"),
     ],

@@ -133,6 +133,8 @@ def test_all_problems_of_both_sources_are_reported_together(
     ("name", "value", "part"),
     [
         ("SLUICE_LAKE", "s3a://bucket", "is not s3://bucket"),
+        ("SLUICE_SLOW_TASK", "none", "'none' is not an ISO 8601 duration"),
+        ("SLUICE_BACKUP_HORIZON", "none", "'none' is not an ISO 8601 duration"),
         ("SLUICE_LANDING", "hdfs://x/y", "neither a folder nor s3a://"),
         ("SLUICE_SPARK_CONF", "[1]", "not a table"),
         ("SLUICE_SPARK_CONF", "{", "is not JSON"),

@@ -62,10 +62,8 @@ def _examine() -> Iterator[Finding]:
     yield _check("locale", machine.locale)
     yield _check("disk", lambda: machine.disks(settings[0]))
     yield _check("rights", lambda: machine.writable(settings[0]))
-    for seen in machine.open_to_others(settings[0]):
-        yield Finding(what="secrets", good=True, seen=seen, doubt=True)
-    for seen in machine.unencrypted(settings[0]):
-        yield Finding(what="encryption", good=True, seen=seen, doubt=True)
+    yield from _doubts("secrets", machine.open_to_others(settings[0]))
+    yield from _doubts("encryption", machine.unencrypted(settings[0]))
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
     yield _check("suites", lambda: machine.suites(settings[0]))
     workspaces: list[Workspace] = []
@@ -114,6 +112,15 @@ def remote_warnings(settings: Settings) -> Iterator[Finding]:
         if on:
             seen = f"embedded, on 127.0.0.1 alone, {wants}; set {name} to one that they reach"
             yield Finding(what=service, good=True, seen=seen, doubt=True)
+
+
+def _doubts(what: str, found: Iterator[str]) -> Iterator[Finding]:
+    """Yield a warning for each doubt, and what keeps one from being looked into."""
+    try:
+        for seen in found:
+            yield Finding(what=what, good=True, seen=seen, doubt=True)
+    except (OSError, SluiceError) as error:
+        yield Finding(what=what, good=False, seen=str(error))
 
 
 def _check(what: str, look: Callable[[], str]) -> Finding:

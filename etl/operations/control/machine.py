@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from psycopg2.extensions import parse_dsn
 
@@ -27,6 +27,7 @@ from etl.quality.suite import read_suite
 from etl.spark.launch_faults import environment_faults, environment_in_use
 
 LEAST_FREE = 1 << 30  # bytes of a disk: below it a batch's files and Spark's shuffles may not fit
+HOSTS = (("hostaddr", "PGHOSTADDR"), ("host", "PGHOST"))  # of libpq, by which it looks first
 MOST_APART = 30  # seconds that this clock and PostgreSQL's may differ
 
 
@@ -92,15 +93,18 @@ def unencrypted(settings: Settings) -> Iterator[str]:
     if settings.postgres is not None:
         given = parse_dsn(settings.postgres.get_secret_value())
         mode = str(given.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer")
-        hosts = [one for one in str(given.get("host") or "").split(",") if _is_elsewhere(one)]
+        places = (given.get(name) or os.environ.get(variable) for name, variable in HOSTS)
+        hosts = [one for one in str(next(filter(None, places), "")).split(",") if _is_elsewhere(one)]
         if hosts and mode not in ("verify-ca", "verify-full"):
             yield (
                 f"PostgreSQL at {first_few(hosts)}: with sslmode={mode} nobody looks who answers, or whether it is"
                 " encrypted at all; put sslmode=verify-full (and sslrootcert) into SLUICE_POSTGRES"
             )
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        address = urlsplit(os.environ.get(name, ""))
-        if not settings.embedded_s3 and address.scheme == "http" and _is_elsewhere(address.hostname or ""):
+        if settings.embedded_s3:
+            break
+        address = _address(name)
+        if address.scheme == "http" and _is_elsewhere(address.hostname or ""):
             yield f"S3 at {address.hostname}: {name} is http, and nothing is encrypted; use its https address"
     file = settings.kafka_properties
     said = file.read_text(errors="replace") if file is not None and file.is_file() else ""
@@ -110,6 +114,15 @@ def unencrypted(settings: Settings) -> Iterator[str]:
             f"Kafka at {first_few(brokers)}: nothing is encrypted; set security.protocol to SSL or SASL_SSL in the file"
             " that SLUICE_KAFKA_PROPERTIES names"
         )
+
+
+def _address(name: str) -> SplitResult:
+    """Return the address that a variable of the environment has. Raises SetupError where it has another text."""
+    text = os.environ.get(name, "")
+    try:
+        return urlsplit(text)
+    except ValueError as error:
+        raise SetupError(f"{name}={text} is no address: {error}", remedy=f"correct {name}") from error
 
 
 def _is_elsewhere(host: str) -> bool:

@@ -41,7 +41,9 @@ class Recovered:
     pipeline: str
     problem: str | None  # what was wrong; None: nothing, and nothing was done
     restored: tuple[Receipt, ...] = ()  # deliveries that only the lake still had
-    to_redo: tuple[str, ...] = ()  # replays and releases that PostgreSQL lost, and how to have each again
+    to_redo: tuple[
+        str, ...
+    ] = ()  # replays, releases and withdrawals that PostgreSQL lost, and how to have each again
     stream: str | None = None  # the new stream
     seen: int = 0  # inputs that the new checkpoint will not read again; of topics: partitions that it knows
     counted: str = ""  # the same in words
@@ -79,7 +81,7 @@ def recover(
 
 
 def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, problem: str) -> Recovered:
-    """Put back the deliveries that only the lake still had; of replays and releases, say how to have each again."""
+    """Put back the deliveries that only the lake still had; of all others, say how to have each again."""
     pipeline, dsn = stream.pipeline, workspace.services.postgres
     table = workspace.lake.table(pipeline.table)
     on_lake = lost_deliveries(dsn, workspace.lake, pipeline, marker.read(table))

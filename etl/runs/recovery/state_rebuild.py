@@ -145,10 +145,9 @@ def rerun_batches(
 def make_current(cursor: Cursor, request: RecoveryRequest, rebuilt: Rebuilt) -> None:
     """Make the rebuilt stream the current one.
 
-    Raises Fenced, with nothing changed, if another run came between.
-
-    Rebuilding the state took a while: the lease has to be ours still, and its batches those in force. HAZARD: no heartbeat
-    is made here, for the transaction may be a long commit, and the heartbeats beside it would wait for its lock.
+    Raises Fenced, with nothing changed, if another run delivered while the state was rebuilt; `register_stream` looks
+    whether the lease is still ours. HAZARD: no heartbeat is made here, for the transaction may be a long commit, and the
+    heartbeats beside it would wait for its lock.
     """
     lease = request.lease
     pipelines.lock(cursor, lease.pipeline)
