@@ -17,6 +17,7 @@ from etl.runs.summary import Summary
 TOLD_TO = "told_to"
 TOLD = (TOLD_TO, "told_delivery", "told_run")  # by which a commit is known again, also after a restore
 PAGE = 100  # events asked for at once
+PAGES = 10  # asked for at most: each is a question to Airflow, and a run waits for them before it begins
 
 
 def event_extra(summary: Summary) -> dict[str, Any]:
@@ -41,13 +42,14 @@ def event_extra(summary: Summary) -> dict[str, Any]:
 
 
 def told_to(events: Any, asset: Asset, pipeline: str, dag_id: str) -> dict[str, Any]:
-    """Return what the newest event says of the commit up to which it tells; nothing where no event is left that does.
+    """Return what the newest event says of the commit up to which it tells; nothing where none of the newest events does.
 
     `events` are a task's inlet events. Runs of the DAG for replays and releases tell of their own, and other runs of
-    all else: only events of such as `dag_id` count.
+    all else: only events of such as `dag_id` count. Behind PAGE × PAGES events of others, as where nothing was replayed
+    for weeks, a run goes by the ledger's record of the tries that ended well.
     """
     beside, before = replays_of(pipeline), None
-    while True:
+    for _ in range(PAGES):
         asked = events[asset].ascending(False).limit(PAGE)
         page = list(asked if before is None else asked.before(before))
         mine = [
@@ -61,5 +63,6 @@ def told_to(events: Any, asset: Asset, pipeline: str, dag_id: str) -> dict[str, 
             newest = max(mine, key=lambda event: event.id).extra
             return {name: newest.get(name) for name in TOLD}
         if len(page) < PAGE or page[-1].timestamp == before:
-            return {}
+            break
         before = page[-1].timestamp
+    return {}

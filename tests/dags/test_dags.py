@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 
 from etl.airflow.operator import SluiceRunOperator, failure
 from etl.airflow.process import Finished
@@ -28,6 +30,7 @@ from etl.airflow.retries import (
     kept_up,
     note_wait,
 )
+from etl.airflow.told import PAGES, told_to
 from etl.pipeline import load_pipelines
 from etl.pipeline.checks import SHIPPED_DAGS
 from etl.pipeline.dag_names import replays_of
@@ -479,3 +482,52 @@ def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declarat
     pipelines = load_pipelines([ROOT / "etl/pipelines"])
     of_pipelines = {*pipelines, *(replays_of(name) for name in pipelines)}
     assert set(bag["dags"]) - of_pipelines == SHIPPED_DAGS
+
+
+class Events:
+    """Events of an asset as a task reads them, newest first, each a minute older than the last; counts the requests."""
+
+    def __init__(self, made: Sequence[SimpleNamespace]) -> None:
+        self.made, self.requests = made, 0
+        self.most, self.until = 0, made[0].timestamp
+
+    def __getitem__(self, asset: Asset) -> Events:
+        return self
+
+    def ascending(self, ascending: bool) -> Events:
+        assert not ascending
+        self.until = self.made[0].timestamp
+        return self
+
+    def limit(self, most: int) -> Events:
+        self.most = most
+        return self
+
+    def before(self, moment: datetime) -> Events:
+        self.until = moment
+        return self
+
+    def __iter__(self) -> Iterator[SimpleNamespace]:
+        self.requests += 1
+        return islice((one for one in self.made if one.timestamp <= self.until), self.most)
+
+
+@pytest.mark.parametrize(("replayed", "found"), [(150, 7), (1_500, None), (None, None)])
+def test_the_newest_event_of_a_replay_is_looked_for_among_so_many_of_the_stream(
+    replayed: int | None, found: int | None
+) -> None:
+    """Runs of the DAG for replays go by its own events: behind too many others, by the ledger's record of tries."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    made = [
+        SimpleNamespace(
+            id=-number,
+            timestamp=start - timedelta(minutes=number),
+            source_dag_id="flights_replays" if number == replayed else "flights",
+            extra={"pipeline": "flights", "told_to": 7},
+        )
+        for number in range(5_000)
+    ]
+    events = Events(made)
+    told = told_to(events, Asset("x-sluice://flights/lake"), "flights", "flights_replays")
+    assert told.get("told_to") == found
+    assert events.requests <= PAGES
