@@ -6,6 +6,7 @@ Every answer is Airflow's own; a refusal is raised as one error with Airflow's w
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,9 +20,16 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from etl.common.errors import ServiceAway, SluiceError
 
+log = logging.getLogger("sluice")
+
 ANSWERS_WITHIN = 20  # seconds
+ASKED = 6  # times that what is only read is asked for, where no answer comes: an Airflow that starts tasks can be slow
 ENDED = ("success", "failed")
 BETWEEN_LOOKS = 0.5  # seconds
+
+
+class NoAnswer(ServiceAway):
+    """Airflow was there, and did not answer within ANSWERS_WITHIN (exit 75)."""
 
 
 class Refused(SluiceError):
@@ -69,6 +77,12 @@ class Api:
     token: str = field(repr=False)
 
     def get(self, path: str) -> Any:
+        """Return what is at the path; asked for again where no answer comes. Raises Refused, ServiceAway."""
+        for _ in range(ASKED - 1):
+            try:
+                return _call("GET", self.address + path, token=self.token)
+            except NoAnswer as error:
+                log.debug("%s", error)
         return _call("GET", self.address + path, token=self.token)
 
     def dag_is_known(self, dag: str) -> bool:
@@ -248,6 +262,12 @@ def _call(method: str, address: str, *, token: str | None = None, body: object =
             status=error.code,
         ) from error
     except (URLError, OSError, HTTPException) as error:
+        if isinstance(getattr(error, "reason", error), TimeoutError):
+            raise NoAnswer(
+                f"Airflow did not answer within {ANSWERS_WITHIN} s at {address}",
+                remedy="it runs, and may be busy: the same command again; or see logs/api-server.log in Airflow's folder,"
+                " <home>/airflow",
+            ) from error
         raise ServiceAway(
             f"Airflow does not answer at {address}: {error}",
             remedy="`sluice airflow` starts it",

@@ -15,6 +15,7 @@ from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, ser
 from etl.cli.shared import (
     Command,
     err,
+    no_utf_8,
     shown,
     shown_lines,
 )
@@ -53,6 +54,8 @@ def main() -> NoReturn:
 
 def _report_failure(error: BaseException) -> int:
     """Tell what ended the command, and return its exit code."""
+    if isinstance(error, UnicodeEncodeError) and any(error.object in word for word in sys.argv[1:]):
+        error = no_utf_8(error.object)
     if stopped := Stopped.behind(error):
         err.print(f"sluice: stopped by {stopped}; {stopped.left}")
         return stopped.exit_code

@@ -119,8 +119,18 @@ def duration(option: str, text: str) -> dt.timedelta:
 _NO_REASONS = (WHY.split()[1], "…", "...")  # as messages and documents have it
 
 
+def no_utf_8(word: str) -> SetupError:
+    """Make the error of a word of the command line that is no text, such as an é from a terminal of Latin-1."""
+    return SetupError(
+        f"{word!r} on the command line is not in UTF-8",
+        remedy="write it in UTF-8; `locale` tells what the shell writes",
+    )
+
+
 def given_reason(why: str | None) -> str | None:
-    """Return the reason of a command as it was given. Raises SetupError for the word that stands for one."""
+    """Return the reason of a command as it was given. Raises SetupError for the word that stands for one, and for bytes."""
+    if why is not None and not why.isprintable() and any("\ud800" <= one <= "\udfff" for one in why):
+        raise no_utf_8(why)
     if why is not None and why.strip() in _NO_REASONS:
         raise SetupError(f"--why {why.strip()} is no reason", remedy="write in its place why, in quotes")
     return why

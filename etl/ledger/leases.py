@@ -71,7 +71,7 @@ def take_lease(cursor: Cursor, pipeline: str) -> Lease:
     if held and held["fresh"] and not is_dead(held["holder"], held["process"]):
         raise Busy(
             f"Pipeline {pipeline} is run by {held['holder']}, seen within the last {SILENCE}",
-            remedy="wait until that run ends, or stop it; then run again",
+            remedy=f"wait until that run ends, or `sluice stop {pipeline}`; then run again",
         )
     STATEMENTS.execute(
         cursor, "insert_run", run=run_id, pipeline=pipeline, holder=holder(), process=process()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,11 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
         problems.append("suite_parameters are not supported: write the values into the expectations")
     rules: list[DeclaredRule] = []
     for number, entry in enumerate(document["expectations"]):
+        if (text := next(_unstorable(entry), None)) is not None:
+            problems.append(
+                f"expectation {number + 1}: it has {text!r}, and PostgreSQL holds no text with NUL or half a surrogate"
+            )
+            continue
         try:
             rules.append(_declared(number, entry))
         except ValueError as wrong:
@@ -85,6 +90,18 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
     return DeclaredSuite(
         name=document["name"], digest=_digest(document), rules=tuple(rules), problems=tuple(problems)
     )
+
+
+def _unstorable(part: Any) -> Iterator[str]:
+    """Yield the texts within a part of a suite that PostgreSQL, in which reports and reasons are, can't hold."""
+    if isinstance(part, str) and ("\0" in part or any("\ud800" <= one <= "\udfff" for one in part)):
+        yield part
+    elif isinstance(part, Mapping):
+        for name, value in part.items():
+            yield from (*_unstorable(name), *_unstorable(value))
+    elif isinstance(part, list | tuple):
+        for value in part:
+            yield from _unstorable(value)
 
 
 def _called(number: int, entry: Any) -> str:
@@ -139,7 +156,7 @@ def _of_older_gx(document: Mapping[str, Any]) -> str | None:
 
 def _digest(document: Mapping[str, Any]) -> str:
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
 def _declared(number: int, entry: Any) -> DeclaredRule:

@@ -92,6 +92,8 @@ def jars(which: JarSet, folder: Path) -> Path:
     """
     target = folder / which.value
     if not _holds(target, which):
+        if not folder.parent.exists():
+            make_folder(folder.parent)  # the home, where nothing has made it yet
         with only_one(folder):
             if not _holds(target, which):
                 _resolve(which, target)

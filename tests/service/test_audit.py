@@ -299,7 +299,24 @@ def test_a_row_larger_than_a_chunk_is_read(services: Services, dsn: str, lake: L
 
 def test_a_column_that_the_table_lost_is_found(delivered: Delivering) -> None:
     delivered.execute("ALTER TABLE {t} DROP COLUMN text")
-    assert "column text is missing" in found(seen(delivered), "table")[None]
+    report = seen(delivered)
+    assert "column text is missing" in found(report, "table")[None]
+    assert_filled_from_the_inputs(report)
+
+
+def test_a_table_that_is_gone_is_told_as_that(delivered: Delivering) -> None:
+    """One that is made anew by hand would be empty, and runs would go on with it."""
+    delivered.execute("ALTER TABLE {t} SET SCHEMA public")
+    report = seen(delivered)
+    assert found(report, "table")[None] == "table warehouse.events is gone"
+    assert_filled_from_the_inputs(report)
+
+
+def assert_filled_from_the_inputs(report: AuditReport) -> None:
+    [way] = [one for one in report.next if "put table warehouse.events back as it was, with its rows" in one]
+    assert re.search(
+        r"`sluice replay events --deliveries 1\.\.\d+ --accept-changed` fills it from the inputs", way
+    )
 
 
 def test_what_a_failed_attempt_left_is_told_and_no_difference(delivered: Delivering) -> None:

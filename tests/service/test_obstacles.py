@@ -320,8 +320,22 @@ def test_a_text_that_an_index_can_not_take_is_told(dsn: str, lake: Lake, length:
             CREATE INDEX computed ON warehouse.things (warehouse.f(at))""",
             r"seven; PL/pgSQL function warehouse\.f",
         ),
+        (
+            Append(),
+            """CREATE FUNCTION warehouse.f(n bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS
+            'BEGIN IF n = 7 THEN RAISE ''seven'' USING ERRCODE = ''ZZ001''; END IF; RETURN n; END';
+            CREATE INDEX computed ON warehouse.things (warehouse.f(at))""",
+            "seven",
+        ),
+        (
+            Append(),
+            """CREATE FUNCTION warehouse.f(n bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS
+            'BEGIN IF n = 7 THEN RAISE ''seven'' USING ERRCODE = ''XX000''; END IF; RETURN n; END';
+            CREATE INDEX computed ON warehouse.things (warehouse.f(at))""",
+            "seven",
+        ),
     ],
-    ids=["expression", "predicate", "function"],
+    ids=["expression", "predicate", "function", "a code of its own", "an internal error"],
 )
 def test_a_value_for_which_an_index_fails_is_told_with_the_index(
     dsn: str, lake: Lake, sink: Sink, create: str, said: str

@@ -78,3 +78,18 @@ def test_a_key_that_is_written_otherwise_is_meant_as_one_that_is_known() -> None
     assert problems(note="x") == ("unknown key 'note' in the suite; did you mean notes?",)
     [problem] = problems({"type": NOT_NULL, "kwargs": {"column": "a"}, "severty": "info"})
     assert problem.endswith(f"({NOT_NULL}): it has unknown keys 'severty'; did you mean severity?")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": NOT_NULL, "kwargs": {"column": "a"}, "meta": {"name": "a\0b"}},
+        {"type": NOT_NULL, "kwargs": {"column": "a"}, "meta": {"name": "a\ud800b"}},
+        {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "a", "value_set": ["x", "\0"]}},
+    ],
+)
+def test_a_text_that_no_report_could_hold_is_told_when_the_suite_is_loaded(entry: dict[str, Any]) -> None:
+    [problem] = problems(entry)
+    assert problem.startswith("expectation 1: it has '")
+    assert problem.endswith("and PostgreSQL holds no text with NUL or half a surrogate")
+    assert problem.isprintable()

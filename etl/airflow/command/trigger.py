@@ -100,7 +100,8 @@ def _await_dag(api: Api, name: str) -> None:
             wrong = "".join(f"\n  - {file}: {text}" for file, text in api.import_errors().items())
             raise ServiceAway(
                 f"Airflow has no DAG {name!r} after {KNOWN_WITHIN} s{wrong}",
-                remedy="check that the pipeline is declared (`sluice doctor`), then run the same command again",
+                remedy="check that the pipeline is declared (`sluice doctor`), then run the same command again; where"
+                " settings have changed since Airflow was started, start it anew: `sluice down`, then `sluice airflow`",
             )
         time.sleep(0.5)
 

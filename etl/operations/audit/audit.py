@@ -238,10 +238,11 @@ def _recount_table(
     present = column_types(cursor, target.as_string(cursor))
     wanted = {f.name: postgres_type(f.type) for f in columns}
     wanted |= dict(zip(SYSTEM_COLUMNS, ("uuid", "bigint", "bigint"), strict=True))
-    problems = [
+    problems = [] if present else [f"table {pipeline.table} is gone"]
+    problems += [
         f"table {pipeline.table}: column {column} is {present.get(column, 'missing')}, the lake's is {kind}"
         for column, kind in wanted.items()
-        if present.get(column) != kind
+        if present and present.get(column) != kind
     ]
 
     def take(batch: pa.RecordBatch) -> None:

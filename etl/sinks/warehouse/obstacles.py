@@ -20,9 +20,10 @@ from etl.common.statements import Statements
 
 STATEMENTS = Statements(__name__)
 
-# By the class of an SQLSTATE: what values, constraints, functions and the table's own state make a statement fail with.
-_OF_THE_TABLE = ("0A", "21", "22", "23", "2F", "38", "39", "42", "44", "54", "HV", "P0")
-_OF_A_COMPUTATION = ("22", "2F", "38", "39", "42", "P0")
+# By the class of an SQLSTATE: what connections, transactions, resources and people end a statement with. All else comes of
+# values, constraints, functions, which may raise any class of their own, and the table's own state.
+_OF_NO_TABLE = ("08", "0B", "25", "26", "28", "2D", "34", "3B", "3D", "40", "53", "55", "57", "58", "F0")
+_OF_NO_COMPUTATION = ("0A", "21", "23", "44", "54", "HV")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ def refusing(table: str, pipeline: str, seen: Look) -> Iterator[None]:
 def _may_be(error: psycopg2.Error, seen: Look) -> str:
     """Name the indexes of which one may have failed."""
     kind = (error.pgcode or "")[:2]
-    which = seen.indexes if kind == "54" else seen.computing if kind in _OF_A_COMPUTATION else ()
+    which = seen.indexes if kind == "54" else () if kind in _OF_NO_COMPUTATION else seen.computing
     return f". What may have failed for a value: {', '.join(which)}" if which else ""
 
 
@@ -111,7 +112,8 @@ def _is_of_table(error: psycopg2.Error) -> bool:
     code = error.pgcode or ""
     if code == errorcodes.INSUFFICIENT_PRIVILEGE or "sluice_stage" in str(error):  # a zombie's are gone
         return False
-    return code[:2] in _OF_THE_TABLE or code == errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE
+    of_something = bool(code) and code[:2] not in _OF_NO_TABLE
+    return of_something or code == errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE
 
 
 def _told(error: psycopg2.Error) -> str:
