@@ -53,8 +53,8 @@ def _say(done: Withdrawn) -> None:
 
     plan, name = done.plan, done.plan.pipeline
     out.print(
-        f"{name}: delivery {done.receipt.delivery_id} took {format_ranges(sorted(plan.numbers))} out of both sinks:"
-        f" {pluralize(plan.rows, 'row')} delivered, {plan.held:,} quarantined"
+        f"{name}: delivery {done.receipt.delivery_id} took {format_ranges(sorted(plan.numbers))} out of both sinks, with"
+        f" {pluralize(plan.rows, 'delivered row')} and {plan.held:,} held"
     )
     out.print(f"  stream {done.stream.stream_id} goes on from the state of before delivery {plan.before}")
     out.print(f"next: `sluice run {name}`, which reads {plan.inputs} again")

@@ -49,6 +49,8 @@ log = logging.getLogger("sluice")
 # A pointer that moved under a draft is drafted again; beside a busy stream that is nothing unusual.
 FREE_DRAFTS = 5  # while others may commit; those that follow are made under the pipeline's lock
 DRAFTS = 10
+# in PostgreSQL's words; where it speaks another language, a cancelled commit is taken for one that took too long
+CANCELLED = "due to user request"
 RECONNECT_SECONDS = 60
 
 
@@ -214,6 +216,12 @@ def _transact(it: Commit, write: Callable[[Cursor], ColumnChanges]) -> ColumnCha
             remedy=f"find its holder in pg_locks and pg_stat_activity; then {it.context.retry}",
         ) from error
     except psycopg2.errors.QueryCanceled as error:
+        if CANCELLED in str(error):
+            raise ServiceAway(
+                f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: somebody cancelled a statement of its"
+                f" commit ({str(error).strip().splitlines()[0]})",
+                remedy=it.context.retry,
+            ) from error
         raise _too_long(it, error, "a statement of its commit, each of which", "statement_timeout") from error
     except psycopg2.Error as error:
         if not is_lost(error):

@@ -93,6 +93,28 @@ def test_a_commit_that_takes_too_long_says_how_to_deliver_less_at_once(
     assert_delivered(run, made[:2])
 
 
+def test_a_commit_that_somebody_cancels_is_tried_again(
+    run: DeliveryContext, made: list[oracle.MadeBatch]
+) -> None:
+    """It says nothing of how large the batch is."""
+    deliver(run, of(made[0]))
+    dsn = run.sinks.dsn
+    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with closing(connect(dsn)) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE warehouse.events IN SHARE MODE")
+        watching = threading.Thread(target=lambda: until(lambda: oracle.ask(dsn, cancel), "it", patience=60))
+        watching.start()
+        with pytest.raises(
+            ServiceAway, match=r"somebody cancelled a statement of its commit \(.*user request"
+        ) as away:
+            deliver(run, of(made[1]))
+        watching.join()
+    assert away.value.exit_code == 75
+    assert_delivered(run, made[:1])
+    deliver(run, of(made[1]))
+    assert_delivered(run, made[:2])
+
+
 def test_a_commit_whose_session_was_idle_for_too_long_is_tried_again(
     run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
