@@ -7,6 +7,7 @@ and under ANSI rules a value that has no place in that type ends the job.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -28,6 +29,7 @@ BETWEEN = "expect_column_values_to_be_between"  # by Spark, in the pass; those o
 OF_A_COLUMN = ("expect_column_max_to_be_between", "expect_column_min_to_be_between")  # a value, of its type
 BOUNDS = ("min_value", "max_value")
 STRICT = ("strict_min", "strict_max")
+_BEYOND = dict(zip(BOUNDS, (math.inf, -math.inf), strict=True))  # as a bound, nothing is within it
 _ZONE = re.compile(
     r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d+)?\s*(?:[zZ]|[+-]\d|[A-Za-z])"
 )  # behind a time of day
@@ -73,6 +75,8 @@ def require_arguments(rule: DeclaredRule) -> None:
     values = getattr(rule.expectation, "value_set", None)
     if not isinstance(values, list | tuple):
         return
+    if not values and rule.kind in (IN_SET, DISTINCT_IN_SET):
+        raise Refused("its value_set is empty, and no value is in it: write the values, or take the rule out")
     if None in values:
         # Spark's IN is null where no value is found and one is null: such a rule would hold for every row.
         raise Refused("its value_set has null, and nulls are judged by no set: leave it out")
@@ -168,6 +172,10 @@ def _require_bounds(rule: DeclaredRule) -> None:
     """Raise Refused for bounds that can't be compared, or with nothing between them."""
     bounds = _bounds(rule)
     for name, value in bounds.items():
+        if isinstance(value, float) and (math.isnan(value) or value == _BEYOND[name]):
+            raise Refused(
+                f"its {name} is {value}, and no number is within that: write a number, or leave it out"
+            )
         if isinstance(value, dt.date) and rule.kind not in (BETWEEN, *OF_A_COLUMN):
             raise Refused(
                 f"its {name} {_shown(value)} is no number, as what it is compared with is: write a number"

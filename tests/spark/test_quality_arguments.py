@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -117,6 +118,10 @@ MISFITS = [
         between("x", "mean", min_value=1, max_value=1, strict_min=True, strict_max=True),
         "by strict_min and strict_max not even that is between them: take strict_min and strict_max out",
     ),
+    (in_set("t"), "its value_set is empty, and no value is in it"),
+    (between("x", min_value=math.nan), "its min_value is nan, and no number is within that"),
+    (between("x", min_value=math.inf), "its min_value is inf, and no number is within that"),
+    (between("x", "mean", max_value=-math.inf), "its max_value is -inf, and no number is within that"),
     (
         between("at", "max", min_value="2013-01-01", max_value="2013-02-01T00:00:00"),
         "are a day and a moment, which can't be compared",
@@ -159,6 +164,7 @@ FITS = [
     between("at", "max", min_value="2013-01-05T01:00:00"),
     between("local", "min", max_value="2013-01-05T01:00:00"),
     between("x", "mean", min_value=1, max_value=2),
+    between("x", min_value=-math.inf, max_value=math.inf),
 ]
 
 
