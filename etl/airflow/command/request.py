@@ -164,7 +164,7 @@ def _in_the_form(
     changed = form.format(CHANGED, "ticked")
     unreadable = form.format(UNREADABLE, "ticked")
     fewer = form.format(FEWER, f'ticked, and "{WHY}" filled in')
-    releases = form.format(RELEASES, "keep, which leaves them as they are, or drop, which takes them out")
+    releases = form.format(RELEASES, "keep, which leaves them as they are, or drop, which judges them again")
     return Remedies(
         changed=f"take them as they are now: {changed}, {command.format('--accept-changed')}",
         unreadable=f"deliver what can be read of them, and hold the rest: {unreadable},"

@@ -52,7 +52,10 @@ class Remedies:
     changed: str = "take them as they are now with --accept-changed"
     unreadable: str = "deliver what can be read of them, and hold the rest, with --accept-unreadable and the reason in --why"
     fewer: str = "let the missing rows go, with --fewer and the reason in --why"
-    releases: str = "--releases keep leaves them as they are; --releases drop takes them out with the rest"
+    releases: str = (
+        "--releases drop judges them again with the rest, as where the suite has changed; --releases keep leaves them as"
+        " they are, where the replay would hold each of them once more"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
