@@ -28,10 +28,6 @@ ENDED = ("success", "failed")
 BETWEEN_LOOKS = 0.5  # seconds
 
 
-class NoAnswer(ServiceAway):
-    """Airflow was there, and did not answer within ANSWERS_WITHIN (exit 75)."""
-
-
 class Refused(SluiceError):
     """Airflow answered, and not with what was asked for (exit 2)."""
 
@@ -81,7 +77,9 @@ class Api:
         for _ in range(ASKED - 1):
             try:
                 return _call("GET", self.address + path, token=self.token)
-            except NoAnswer as error:
+            except ServiceAway as error:
+                if not _is_slow(error.__cause__):
+                    raise
                 log.debug("%s", error)
         return _call("GET", self.address + path, token=self.token)
 
@@ -243,6 +241,11 @@ def _run(dag: str, run: str) -> str:
     return f"/api/v2/dags/{quote(dag)}/dagRuns/{quote(run, safe='')}"
 
 
+def _is_slow(error: BaseException | None) -> bool:
+    """Return True for the error of a server that is there and did not answer in time."""
+    return isinstance(getattr(error, "reason", error), TimeoutError)
+
+
 def _call(method: str, address: str, *, token: str | None = None, body: object = None) -> Any:
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if token:
@@ -262,8 +265,8 @@ def _call(method: str, address: str, *, token: str | None = None, body: object =
             status=error.code,
         ) from error
     except (URLError, OSError, HTTPException) as error:
-        if isinstance(getattr(error, "reason", error), TimeoutError):
-            raise NoAnswer(
+        if _is_slow(error):
+            raise ServiceAway(
                 f"Airflow did not answer within {ANSWERS_WITHIN} s at {address}",
                 remedy="it runs, and may be busy: the same command again; or see logs/api-server.log in Airflow's folder,"
                 " <home>/airflow",
