@@ -6,7 +6,6 @@ Every answer is Airflow's own; a refusal is raised as one error with Airflow's w
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +17,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
-from etl.common.errors import ServiceAway, SluiceError
+from tenacity import retry, retry_if_exception, stop_after_attempt
 
-log = logging.getLogger("sluice")
+from etl.common.errors import ServiceAway, SluiceError
 
 ANSWERS_WITHIN = 20  # seconds
 ASKED = 6  # times that what is only read is asked for, where no answer comes: an Airflow that starts tasks can be slow
@@ -72,15 +71,13 @@ class Api:
     address: str  # http://host:port
     token: str = field(repr=False)
 
+    @retry(
+        retry=retry_if_exception(lambda error: _is_slow(error.__cause__)),
+        stop=stop_after_attempt(ASKED),
+        reraise=True,
+    )
     def get(self, path: str) -> Any:
         """Return what is at the path; asked for again where no answer comes. Raises Refused, ServiceAway."""
-        for _ in range(ASKED - 1):
-            try:
-                return _call("GET", self.address + path, token=self.token)
-            except ServiceAway as error:
-                if not _is_slow(error.__cause__):
-                    raise
-                log.debug("%s", error)
         return _call("GET", self.address + path, token=self.token)
 
     def dag_is_known(self, dag: str) -> bool:

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
-from etl.common.wording import WHY, of_json, visible
+from etl.common.wording import HALF_SURROGATE, WHY, of_json, visible
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -129,7 +129,7 @@ def no_utf_8(word: str) -> SetupError:
 
 def given_reason(why: str | None) -> str | None:
     """Return the reason of a command as it was given. Raises SetupError for the word that stands for one, and for bytes."""
-    if why is not None and not why.isprintable() and any("\ud800" <= one <= "\udfff" for one in why):
+    if why is not None and HALF_SURROGATE.search(why):
         raise no_utf_8(why)
     if why is not None and why.strip() in _NO_REASONS:
         raise SetupError(f"--why {why.strip()} is no reason", remedy="write in its place why, in quotes")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 WHY = "--why WHY"  # as commands are printed that need a reason: the command takes WHY for none
+HALF_SURROGATE = re.compile("[\ud800-\udfff]")  # which no UTF-8 has
 NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # what JSON has no number for, as reports and --json write it
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from etl.common.database import TIMEOUTS, Cursor, idling, is_lost, telling_of_limit, transaction
 from etl.common.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
+from etl.common.outcome import in_short
 from etl.common.steps import Step, reached
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.ledger_entry import (
@@ -219,7 +220,7 @@ def _transact(it: Commit, write: Callable[[Cursor], ColumnChanges]) -> ColumnCha
         if CANCELLED in str(error):
             raise ServiceAway(
                 f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: somebody cancelled a statement of its"
-                f" commit ({str(error).strip().splitlines()[0]})",
+                f" commit ({in_short(error)})",
                 remedy=it.context.retry,
             ) from error
         raise _too_long(it, error, "a statement of its commit, each of which", "statement_timeout") from error
@@ -240,7 +241,7 @@ def _transact(it: Commit, write: Callable[[Cursor], ColumnChanges]) -> ColumnCha
 
 
 def _too_long(it: Commit, error: psycopg2.Error, ended: str, limit: str) -> CommitTooLong:
-    said, name = str(error).strip().splitlines()[0], it.entry.pipeline
+    said, name = in_short(error), it.entry.pipeline
     return CommitTooLong(
         f"Batch {it.entry.batch_id} of {name}, not delivered: PostgreSQL ended {ended} may take"
         f" {TIMEOUTS[limit]} ({said})",

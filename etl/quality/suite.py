@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etl.common.errors import SetupError
-from etl.common.wording import meant, pluralize
+from etl.common.wording import HALF_SURROGATE, meant, pluralize
 from etl.quality.gx import registered
 from etl.quality.trend_rules import Across
 from etl.quality.verdict import Severity
@@ -94,7 +94,7 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
 
 def _unstorable(part: Any) -> Iterator[str]:
     """Yield the texts within a part of a suite that PostgreSQL, in which reports and reasons are, can't hold."""
-    if isinstance(part, str) and ("\0" in part or any("\ud800" <= one <= "\udfff" for one in part)):
+    if isinstance(part, str) and ("\0" in part or HALF_SURROGATE.search(part)):
         yield part
     elif isinstance(part, Mapping):
         for name, value in part.items():

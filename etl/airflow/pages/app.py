@@ -32,7 +32,7 @@ from etl.airflow.pages import columns, decisions, pages
 from etl.airflow.pages.choices import Action, Choice, rows_of
 from etl.airflow.pages.pages import Wanted
 from etl.airflow.pages.records import LAST, reading
-from etl.airflow.pages.render import Frame, NotThere, Page
+from etl.airflow.pages.render import Frame, NotThere, Page, no_dag
 from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, SluiceError
 from etl.common.settings import load_settings
@@ -51,7 +51,6 @@ POLICY = (
     "default-src 'none'; script-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
 )
-NO_DAG = "Airflow has no DAG of {}: its declaration is gone, or has a mistake"
 AWAY = "PostgreSQL, in which the ledger is, does not answer"
 
 Number = Annotated[int, Path(ge=1, le=LAST)]
@@ -71,7 +70,7 @@ def _require_right(user: User, dag_id: Name, action: Action) -> None:
     if action not in _may_decide(user, dag_id):
         raise HTTPException(403, "Forbidden")
     if action == "release" and not _with_dag([dag_id]):
-        raise HTTPException(409, f"{NO_DAG.format(dag_id)}. Nothing was changed")
+        raise HTTPException(409, f"{no_dag(dag_id)}. Nothing was changed")
 
 
 decides = APIRouter(dependencies=[READS, Depends(_require_right)])

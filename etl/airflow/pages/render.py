@@ -63,6 +63,10 @@ class Frame:
     declared: bool = True  # Airflow has a DAG of the pipeline
 
 
+def no_dag(pipeline: str) -> str:
+    return f"Airflow has no DAG of {pipeline}: its declaration is gone, or has a mistake"
+
+
 def render(template: str, frame: Frame, **values: Any) -> Page:
     """Render the page that a template makes of these values, each of them escaped."""
     nonce = secrets.token_urlsafe(16)
@@ -87,6 +91,7 @@ def _environment() -> Environment:
     environment.globals["drifted"] = drifted
     environment.globals["name_of"] = formatting.name_of
     environment.globals["titled"] = formatting.titled
+    environment.globals["no_dag"] = no_dag
     environment.globals["replays_of"] = replays_of
     environment.globals["STATES"] = STATES
     environment.globals["PARTS"] = PARTS

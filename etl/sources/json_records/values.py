@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from etl.common.record_bounds import DEFAULT, Bounds
-from etl.common.wording import pluralize
+from etl.common.wording import HALF_SURROGATE, pluralize
 
 Convert = Callable[[Any], Any]
 
@@ -34,7 +34,6 @@ _MOMENT = re.compile(
     rf"{_DATE.pattern}(?:[T ][0-9]{{2}}(?::[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]{{1,9}})?)?)?"
     r"(Z|[-+](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)?)?"
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _MICROSECOND = dt.timedelta(microseconds=1)
 _JSON = json.JSONEncoder(ensure_ascii=False)
 _EXACT = Context(prec=40)  # digits; more than a type can have
@@ -143,7 +142,7 @@ def text_of(value: Any) -> str:
     text = value if type(value) is str else json_text(value)
     if text.isascii():
         return text
-    if (half := _SURROGATE.search(text)) is not None:
+    if (half := HALF_SURROGATE.search(text)) is not None:
         raise Misfit(f"found half of a surrogate pair, \\u{ord(half[0]):x}, wanted Unicode")
     return text
 
