@@ -22,13 +22,11 @@ class TaskTry(RunForm):
     clear_number: int
     interval_start: str | None = None  # of the run's own data interval, ISO 8601
     interval_end: str | None = None  # exclusive
-    beside: bool = (
-        False  # asked of the DAG for replays and releases: nothing that has landed since is delivered
-    )
+    # asked of the DAG for replays and releases: nothing that has landed since is delivered
+    beside: bool = False
     who: str | None = None  # the user who triggered it
-    told_to: int | None = (
-        None  # the commit up to which the newest asset event tells; None: no such event is left
-    )
+    # the commit up to which the newest asset event tells; None: no such event is left
+    told_to: int | None = None
     told_delivery: int | None = None  # that this commit made; None: the event does not say
     told_run: str | None = None  # which made it
 

@@ -88,9 +88,8 @@ class Staged:
     malformed: Sequence[TaskReport] = ()  # of records that never became rows
     aggregates: Mapping[str, Any] = field(default_factory=dict)
     records: int | None = None  # that were read, where the rows are not of them alone
-    stops: tuple[
-        str, ...
-    ] = ()  # of files that can't be read to their end, why nothing of it may be delivered
+    # of files that can't be read to their end, why nothing of it may be delivered
+    stops: tuple[str, ...] = ()
     late: int | None = None  # records behind the watermark as they were read, where that is told
     dropped: int | None = None  # behind the watermark, by an operator that keeps state
     unknown: Mapping[str, int] = field(default_factory=dict)  # records by field that the schema does not name

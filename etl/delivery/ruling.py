@@ -21,9 +21,8 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NAMES_BEFORE = {"NaN": "None", "Infinity": "inf", "-Infinity": "-inf"}
 _OBSERVED = re.compile(rf"observed ({'|'.join(_NAMES_BEFORE)})$")
 
-MadeWith = tuple[
-    str, Mapping[str, Any]
-]  # the suite's digest; the evidence of lookups and models by their names
+# the suite's digest; the evidence of lookups and models by their names
+MadeWith = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

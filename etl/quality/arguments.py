@@ -41,13 +41,16 @@ class Refused(Exception):
 
 
 def require_patterns(rule: DeclaredRule, spark: SparkSession) -> None:
-    """Raise Refused when Java does not accept a regular expression: Spark would say so in mid-batch."""
+    """Raise Refused when Java does not accept a regular expression: Spark would say so in mid-batch.
+
+    It is asked without a job, as for values.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
     for regex in patterns_of(rule):
         try:
-            spark.range(1).select(F.lit("").rlike(regex)).collect()
+            spark.sql("VALUES (1)").select(F.lit("").rlike(regex)).collect()
         except PySparkException as wrong:
             raise Refused(f"{regex!r} is no regular expression of Java: {in_short(wrong)}") from wrong
 

@@ -69,9 +69,8 @@ class Counted:
     malformed: int = 0  # that are held, late ones among them
     late: int | None = None  # held or not; None: nothing tells by which column records are late
     drift: Drift = field(default_factory=Drift)
-    held: Sequence[
-        Mapping[str, str | None]
-    ] = ()  # malformed records: RAW, SOURCE_PATH, DETAIL; as many as are carried
+    # malformed records: RAW, SOURCE_PATH, DETAIL; as many as are carried
+    held: Sequence[Mapping[str, str | None]] = ()
 
     @property
     def carries_all(self) -> bool:

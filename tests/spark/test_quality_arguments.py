@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from etl.common.errors import SetupError
-from etl.quality.arguments import Refused, require_values
+from etl.quality.arguments import Refused, require_patterns, require_values
 from etl.quality.compile import compile_suite
 from etl.quality.judge import judge
-from etl.quality.suite import read_suite
+from etl.quality.suite import DeclaredRule, read_suite
 from tests.support.quality.pass_evaluator import counts_of
 
 SCHEMA = (
@@ -204,11 +204,19 @@ def test_values_are_asked_for_without_a_job(frame: DataFrame) -> None:
         require_values(some[1], frame.schema, frame.sparkSession)
         with pytest.raises(Refused):
             require_values(some[2], frame.schema, frame.sparkSession)
+        require_patterns(matching("^a+$"), frame.sparkSession)
+        with pytest.raises(Refused, match="is no regular expression of Java"):
+            require_patterns(matching("(a"), frame.sparkSession)
         assert list(context.statusTracker().getJobIdsForGroup("arguments")) == []
         frame.count()
         assert list(context.statusTracker().getJobIdsForGroup("arguments")) != []
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
+def matching(regex: str) -> DeclaredRule:
+    [one] = read_suite(suite(rule("values_to_match_regex", column="t", regex=regex))).rules
+    return one
 
 
 def excluded(column: str, *values: Any, **more: Any) -> Rule:

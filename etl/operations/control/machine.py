@@ -100,9 +100,7 @@ def unencrypted(settings: Settings) -> Iterator[str]:
                 f"PostgreSQL at {first_few(hosts)}: with sslmode={mode} nobody looks who answers, or whether it is"
                 " encrypted at all; put sslmode=verify-full (and sslrootcert) into SLUICE_POSTGRES"
             )
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        if settings.embedded_s3:
-            break
+    for name in () if settings.embedded_s3 else ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         address = _address(name)
         if address.scheme == "http" and _is_elsewhere(address.hostname or ""):
             yield f"S3 at {address.hostname}: {name} is http, and nothing is encrypted; use its https address"

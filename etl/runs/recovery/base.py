@@ -68,9 +68,8 @@ class ReadAgain:
 
     gone: Sequence[str]  # of those that are to be read again: can't be
     changed: Sequence[str]  # of these: can be, and are others than were delivered
-    lost_to_state: Sequence[
-        str
-    ]  # of those that the state before was computed from, which can't be rebuilt without them
+    # of those that the state before was computed from, which can't be rebuilt without them
+    lost_to_state: Sequence[str]
 
 
 class Recovery(ABC):

@@ -58,9 +58,8 @@ class LostDelivery:
     uri: str
     whole: bool  # all of its objects are there
     taken: bool = False  # its number was given to another run since: after a restore a sequence starts over
-    known: bool = (
-        False  # PostgreSQL knows the attempt: put back before, or nothing says that it was ever committed
-    )
+    # PostgreSQL knows the attempt: put back before, or nothing says that it was ever committed
+    known: bool = False
     committed: bool = False  # a later one says so, or the marker
 
     @property

@@ -41,9 +41,8 @@ class Recovered:
     pipeline: str
     problem: str | None  # what was wrong; None: nothing, and nothing was done
     restored: tuple[Receipt, ...] = ()  # deliveries that only the lake still had
-    to_redo: tuple[
-        str, ...
-    ] = ()  # replays, releases and withdrawals that PostgreSQL lost, and how to have each again
+    # replays, releases and withdrawals that PostgreSQL lost, and how to have each again
+    to_redo: tuple[str, ...] = ()
     stream: str | None = None  # the new stream
     seen: int = 0  # inputs that the new checkpoint will not read again; of topics: partitions that it knows
     counted: str = ""  # the same in words

@@ -124,15 +124,13 @@ class ReplayPlan:
     there: Sequence[Range]  # what Kafka still has of them
     undated: Sequence[str]  # by paths: files in force that are in no interval
     besides: Mapping[str, int]  # of these deliveries outside of the interval: rows, held ones too, or files
-    foretold: Mapping[
-        str, str
-    ]  # files that will not be read, as their headers and footers tell, with the reason
+    # files that will not be read, as their headers and footers tell, with the reason
+    foretold: Mapping[str, str]
     unread: frozenset[tuple[str, str]]  # files that these deliveries had held as unreadable, with the reason
     history: Sequence[Input]  # of these inputs those that the stream leaves out, and that no delivery has yet
     files: Sequence[DeliveryFile]  # of all of these
-    columns: Sequence[
-        str
-    ] = ()  # a phrase for each that is added to the tables, widened or refused; where asked for
+    # a phrase for each that is added to the tables, widened or refused; where asked for
+    columns: Sequence[str] = ()
 
     @property
     def numbers(self) -> list[int]:

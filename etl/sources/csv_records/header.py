@@ -21,9 +21,8 @@ class Layout:
     """Where a file has the values of the schema's columns."""
 
     width: int  # values of a record
-    positions: Sequence[
-        int | None
-    ]  # of the schema's columns, in their order; None: the file has no such column
+    # of the schema's columns, in their order; None: the file has no such column
+    positions: Sequence[int | None]
     unknown: Sequence[tuple[str, int]] = ()  # columns that the schema does not name, with their positions
     missing: Sequence[str] = ()  # columns of the schema that the file does not have
 
