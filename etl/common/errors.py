@@ -158,6 +158,15 @@ class Fenced(SluiceError):
         )
 
     @classmethod
+    def of_number(cls, pipeline: str, delivery_id: int, *, retry: str) -> Self:
+        """Make the error of a delivery whose number a restored PostgreSQL has given to another one meanwhile."""
+        return cls(
+            f"Delivery {delivery_id} of {pipeline} was not committed: the ledger has another delivery of this number, since"
+            " PostgreSQL went back in time while this one was under way",
+            remedy=f"{retry}, which takes another number, and names what PostgreSQL has lost",
+        )
+
+    @classmethod
     def of(cls, pipeline: str) -> Self:
         return cls(
             f"Another run took the lease of {pipeline}",

@@ -265,7 +265,7 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
-    insert_delivery(cursor, entry, drafts.published)
+    insert_delivery(cursor, entry, drafts.published, retry=it.context.retry)
     if sinks.mode.only_newest:
         pipelines.delivers_by_replace(cursor, entry.pipeline)
     reached(Step.DELIVERY_INSERTED)

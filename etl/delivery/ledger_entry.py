@@ -14,7 +14,7 @@ import psycopg2
 from psycopg2.extras import Json, execute_values
 
 from etl.common.database import Cursor, constraint_of
-from etl.common.errors import InputsChanged
+from etl.common.errors import Fenced, InputsChanged
 from etl.common.statements import Statements
 from etl.ledger.inputs import Input
 from etl.ledger.stops import Decision
@@ -66,39 +66,44 @@ class Published:
     snapshot_id: int | None
 
 
-def insert_delivery(cursor: Cursor, entry: Entry, published: Published) -> None:
-    """Insert the ledger row of a delivery."""
-    STATEMENTS.execute(
-        cursor,
-        "insert_delivery",
-        delivery=entry.delivery_id,
-        pipeline=entry.pipeline,
-        stream=entry.stream_id,
-        batch=entry.batch_id,
-        run=entry.run_id,
-        rows_in=entry.rows_in,
-        delivered=entry.delivered,
-        quarantined=entry.quarantined,
-        malformed=entry.malformed,
-        checksum=entry.checksum,
-        quarantine_checksum=entry.quarantine_checksum,
-        suite_digest=entry.suite_digest,
-        lookups=Json(entry.lookups),
-        manifest=entry.manifest,
-        previous=entry.previous,
-        metadata_location=published.metadata_location,
-        quarantine_metadata_location=published.quarantine_metadata_location,
-        snapshot_id=published.snapshot_id,
-        kind=entry.kind,
-        released_from=entry.released_from,
-        watermark_ms=entry.watermark_ms,
-        time_ms=entry.time_ms,
-        records=entry.records,
-        late=entry.late,
-        dropped=entry.dropped,
-        unknown=Json(entry.unknown) if entry.unknown else None,
-        missing=Json(entry.missing) if entry.missing else None,
-    )
+def insert_delivery(cursor: Cursor, entry: Entry, published: Published, *, retry: str) -> None:
+    """Insert the ledger row of a delivery; raise Fenced, with this remedy, where another one has its number."""
+    try:
+        STATEMENTS.execute(
+            cursor,
+            "insert_delivery",
+            delivery=entry.delivery_id,
+            pipeline=entry.pipeline,
+            stream=entry.stream_id,
+            batch=entry.batch_id,
+            run=entry.run_id,
+            rows_in=entry.rows_in,
+            delivered=entry.delivered,
+            quarantined=entry.quarantined,
+            malformed=entry.malformed,
+            checksum=entry.checksum,
+            quarantine_checksum=entry.quarantine_checksum,
+            suite_digest=entry.suite_digest,
+            lookups=Json(entry.lookups),
+            manifest=entry.manifest,
+            previous=entry.previous,
+            metadata_location=published.metadata_location,
+            quarantine_metadata_location=published.quarantine_metadata_location,
+            snapshot_id=published.snapshot_id,
+            kind=entry.kind,
+            released_from=entry.released_from,
+            watermark_ms=entry.watermark_ms,
+            time_ms=entry.time_ms,
+            records=entry.records,
+            late=entry.late,
+            dropped=entry.dropped,
+            unknown=Json(entry.unknown) if entry.unknown else None,
+            missing=Json(entry.missing) if entry.missing else None,
+        )
+    except psycopg2.IntegrityError as error:
+        if constraint_of(error) != "delivery_pkey":
+            raise
+        raise Fenced.of_number(entry.pipeline, entry.delivery_id, retry=retry) from error
 
 
 def insert_inputs(cursor: Cursor, entry: Entry, inputs: Sequence[Input], *, remedy: str) -> None:
