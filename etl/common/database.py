@@ -16,6 +16,8 @@ from psycopg2 import errorcodes, sql
 from psycopg2.extensions import TRANSACTION_STATUS_ACTIVE, TRANSACTION_STATUS_IDLE
 
 from etl.common.errors import Busy, ServiceAway, SetupError
+from etl.common.outages import writes_refused
+from etl.common.outcome import in_short
 from etl.common.statements import SQL_FOLDER, Statements
 
 STATEMENTS = Statements(__name__)
@@ -153,6 +155,8 @@ def _committed(connection: Connection) -> Iterator[Cursor]:
                 connection.rollback()
             if isinstance(error, psycopg2.errors.InsufficientPrivilege):
                 raise _refused(error) from error
+            if isinstance(error, psycopg2.errors.ReadOnlySqlTransaction) and (off := writes_refused(cursor)):
+                raise off from error
             raise
         connection.commit()
 
@@ -185,7 +189,7 @@ def lacks_rights(seen: str) -> SetupError:
 
 
 def _refused(error: psycopg2.Error) -> SetupError:
-    return lacks_rights(f"PostgreSQL refuses it: {str(error).strip().splitlines()[0]}")
+    return lacks_rights(f"PostgreSQL refuses it: {in_short(error)}")
 
 
 _pools: dict[str, Pool] | None = None  # by connection string; None: no connection is kept

@@ -11,12 +11,17 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from psycopg2.extensions import cursor as Cursor
+
 from etl.common.errors import Busy, ServiceAway, SetupError, SluiceError, TableRefused
+from etl.common.statements import Statements
+
+STATEMENTS = Statements(__name__)
 
 _LOCKED = r"\bpsycopg2\.errors\.LockNotAvailable[:)] *(.+)"
 _TOO_LARGE = r"\bpsycopg2\.errors\.ProgramLimitExceeded[:)] *(.+)"
 _PSYCOPG2 = (
-    "OperationalError",
+    "OperationalError",  # in which libpq 17 tells of all that ends a session; others name some of them
     r"errors\.AdminShutdown",
     r"errors\.CrashShutdown",
     r"errors\.CannotConnectNow",
@@ -36,6 +41,21 @@ _ARROW = (
     "SLOW_DOWN",
     "THROTTLING",
     r"UNKNOWN \(HTTP status 5\d\d\)",
+)
+# By the source that pg_settings names: what has turned default_transaction_read_only on, and what turns it off.
+_READ_ONLY_BY = {
+    "user": ("the role's settings", "`ALTER ROLE {role} RESET {name}`"),
+    "database": ("the database's settings", "`ALTER DATABASE {database} RESET {name}`"),
+    "database user": (
+        "the role's settings in this database",
+        "`ALTER ROLE {role} IN DATABASE {database} RESET {name}`",
+    ),
+    "global": ("the settings of all roles", "`ALTER ROLE ALL RESET {name}`"),
+    "client": ("the connection's options", "take {name} out of SLUICE_POSTGRES and PGOPTIONS"),
+}
+_BY_SERVER = (
+    "the server's settings",
+    "`ALTER SYSTEM RESET {name}` and `SELECT pg_reload_conf()`, or correct the file of its settings",
 )
 _FULL = re.compile(
     r"\b(?:OSError|IOException|FSError): (.*(?:No space left on device|Disk quota exceeded).*)"
@@ -127,6 +147,24 @@ def _scarce(error: OSError) -> SluiceError | None:
             remedy="`free -h` shows it; run again when others have ended",
         )
     return None
+
+
+def writes_refused(cursor: Cursor) -> SetupError | None:
+    """Return, as SetupError, that default_transaction_read_only keeps this session from writing, and how to reset it.
+
+    None where that is off, and on a standby, which may become a primary.
+    """
+    found = STATEMENTS.execute(cursor, "read_only_by").fetchone()
+    if found is None:
+        return None
+    source, role, database = found
+    name = "default_transaction_read_only"
+    by, reset = _READ_ONLY_BY.get(source, _BY_SERVER)
+    return SetupError(
+        f"PostgreSQL lets role {role} write nothing in database {database}: {name} is on, by {by}",
+        remedy="find out why it was set, as some providers do for a full disk; then"
+        f" {reset.format(name=name, role=role, database=database)}, and run again",
+    )
 
 
 def refused(error: OSError) -> SetupError | None:

@@ -17,7 +17,7 @@ import psycopg2
 import pyarrow as pa
 
 from etl.common.database import TIMEOUTS, Cursor, idling, is_lost, telling_of_limit, transaction
-from etl.common.errors import Busy, CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway
+from etl.common.errors import CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway, SluiceError
 from etl.common.outcome import in_short
 from etl.common.steps import Step, reached
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
@@ -343,7 +343,7 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
             with transaction(it.context.sinks.dsn) as cursor:
                 pipelines.lock(cursor, it.entry.pipeline)
                 return deliveries.is_delivered(cursor, it.entry.delivery_id, it.entry.run_id)
-        except (Busy, ServiceAway, psycopg2.Error):  # a standby that takes over may be read-only yet
+        except (SluiceError, psycopg2.Error):  # a standby that takes over may be read-only yet
             if time.monotonic() > deadline:
                 raise CommitUnknown(
                     f"The connection broke during the commit of batch {it.entry.batch_id} ({str(cause).strip()}),"

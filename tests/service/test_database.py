@@ -28,6 +28,7 @@ from etl.common.database import (
     transaction,
 )
 from etl.common.errors import Busy, ServiceAway, SetupError
+from etl.common.outages import service_error
 from etl.common.statements import SQL_FOLDER
 from etl.ledger import leases, pipelines
 from etl.services import Services
@@ -351,6 +352,7 @@ def test_a_lost_connection_is_told_from_an_error(dsn: str) -> None:
         with pytest.raises(psycopg2.Error) as lost:
             cursor.execute("SELECT 1")
         assert is_lost(lost.value)
+        assert isinstance(service_error(lost.value), ServiceAway)
     with pytest.raises(psycopg2.InterfaceError) as closed:
         connection.cursor()
     assert is_lost(closed.value)
@@ -366,6 +368,34 @@ def test_a_limit_that_ends_the_session_loses_the_connection(dsn: str, limit: str
         with pytest.raises(psycopg2.Error) as lost:
             cursor.execute("SELECT 1")
     assert is_lost(lost.value)
+    assert isinstance(service_error(lost.value), ServiceAway)
+
+
+@pytest.mark.parametrize(
+    ("setting", "by", "reset"),
+    [
+        ("ALTER DATABASE {database} SET", "the database's settings", "`ALTER DATABASE {database} RESET"),
+        (
+            "ALTER ROLE {role} IN DATABASE {database} SET",
+            "the role's settings in this database",
+            "`ALTER ROLE {role} IN DATABASE {database} RESET",
+        ),
+        (None, "the connection's options", "take default_transaction_read_only out of SLUICE_POSTGRES"),
+    ],
+)
+def test_a_setting_that_refuses_writes_is_named_with_how_to_reset_it(
+    dsn: str, setting: str | None, by: str, reset: str
+) -> None:
+    [(role, name)] = oracle.ask(dsn, "SELECT quote_ident(session_user), quote_ident(current_database())")
+    if setting is None:
+        dsn = make_dsn(dsn, options="-c default_transaction_read_only=on")
+    else:
+        oracle.ask(dsn, f"{setting.format(role=role, database=name)} default_transaction_read_only = on")
+    assert migrate(dsn) == []
+    told = f"write nothing in database {name}: .* is on, by {by}"
+    with pytest.raises(SetupError, match=told) as refused, transaction(dsn) as cursor:
+        cursor.execute("DELETE FROM sluice.pipeline")
+    assert reset.format(role=role, database=name) in refused.value.remedy
 
 
 def test_a_unique_violation_names_its_constraint(dsn: str) -> None:

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from etl.common.database import migrate
-from etl.common.errors import LedgerBehind
+from etl.common.database import migrate, transaction
+from etl.common.errors import LedgerBehind, ServiceAway
+from etl.common.outages import service_error
 from etl.operations.audit.audit import audit
 from etl.pipeline import Append, Files
 from etl.runs.recovery.recover import recover
@@ -138,6 +139,10 @@ def test_what_a_promoted_standby_lacks_comes_back_under_its_own_numbers(
     pair.catch_up()
     pair.cut()
     lost = [events.deliver(rows(start)).delivery_id for start in (10, 20)]
+    reading = make_dsn(pair.dsn_of_standby, options="-c default_transaction_read_only=on")
+    with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction) as refused, transaction(reading) as cursor:
+        cursor.execute("DELETE FROM sluice.pipeline")
+    assert isinstance(service_error(refused.value), ServiceAway), "it may be a primary soon"
     pair.fail_over()
 
     place = replace(events.place, services=replace(events.place.services, postgres=pair.dsn_of_standby))

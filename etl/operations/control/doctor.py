@@ -15,7 +15,7 @@ from psycopg2.extensions import parse_dsn
 
 from etl.common.database import connect, lacks_rights, require_version
 from etl.common.errors import ServiceAway, SluiceError
-from etl.common.outages import service_error
+from etl.common.outages import service_error, writes_refused
 from etl.common.settings import Settings, load_settings
 from etl.common.statements import SQL_FOLDER, Statements
 from etl.operations.control import machine
@@ -158,7 +158,10 @@ def _postgres(workspace: Workspace) -> str:
         require_version(connection)  # before a session's own settings, of which older servers lack some
         cursor.execute("SELECT current_setting('server_version'), current_user")
         version, user = cursor.fetchone() or ("?", "?")
+        read_only = writes_refused(cursor)
         missing = [name for (name,) in STATEMENTS.execute(cursor, "closed_schemas", schemas=sorted(schemas))]
+    if read_only is not None:
+        raise read_only
     if missing:
         raise lacks_rights(f"{version}, as {user}, who may not create tables in {', '.join(missing)}")
     return f"{version}, as {user}, who may create tables in {', '.join(sorted(schemas))}"
