@@ -8,6 +8,7 @@ import psycopg2
 
 from etl.common.database import TIMEOUTS, Cursor, constraint_of, row_as, waiting_apart
 from etl.common.errors import Busy, TableRefused
+from etl.common.outcome import in_short
 from etl.common.statements import Statements
 from etl.ledger.deliveries import last_delivery
 
@@ -121,9 +122,8 @@ def lock(cursor: Cursor, pipeline: str) -> LockedPipeline | None:
     try:
         return row_as(STATEMENTS.execute(cursor, "lock_pipeline", pipeline=pipeline), LockedPipeline)
     except (psycopg2.errors.LockNotAvailable, psycopg2.errors.QueryCanceled) as error:
-        said = str(error).strip().splitlines()[0]
         raise Busy(
-            f"A commit of pipeline {pipeline} is under way, and the wait for it was ended ({said})",
+            f"A commit of pipeline {pipeline} is under way, and the wait for it was ended ({in_short(error)})",
             remedy="wait until it ends, then run again",
         ) from error
 

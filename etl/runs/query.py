@@ -15,6 +15,7 @@ from etl.common.errors import (
     SluiceError,
     StateChanged,
 )
+from etl.common.outcome import in_short
 from etl.runs.follow import RunControl
 from etl.spark.java_errors import Cause, classify
 from etl.spark.session import unlogged_analysis
@@ -100,7 +101,7 @@ def run_query(
             raise raised from None
         _refuse_unreached(pipeline, error, control)
         raise SluiceError(
-            f"Spark ended the query: {str(error).strip().splitlines()[0]}",
+            f"Spark ended the query: {in_short(error)}",
             remedy="see Spark's message; the next run goes on from the ledger",
         ) from error
     else:  # a JVM on its way out may also end the query without an error
@@ -169,7 +170,7 @@ def _started(writer: DataStreamWriter, pipeline: str, control: RunControl, *, on
         return writer.start()
     except AnalysisException as error:
         raise SetupError(
-            f"Spark can't run the transform of {pipeline} as a stream: {str(error).strip().splitlines()[0]}",
+            f"Spark can't run the transform of {pipeline} as a stream: {in_short(error)}",
             remedy="change the transform (such as a watermark for an aggregate that is appended), or declare"
             " another output_mode",
         ) from error

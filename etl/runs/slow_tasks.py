@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from etl.common.errors import SluiceError, TaskTooLong
+from etl.common.outcome import in_short
 from etl.common.wording import first_few, pluralize
 from etl.runs.looks import looking
 from etl.spark import jvm_log, signals
@@ -173,8 +174,7 @@ class TaskWatch:
         try:
             return self._place(task)
         except Exception as error:  # noqa: BLE001 - such as of an executor that does not answer
-            why, *_ = str(error).splitlines() or [type(error).__name__]
-            return f"Where it is can't be told: {why}."
+            return f"Where it is can't be told: {in_short(error)}."
 
     def _place(self, task: Task) -> str:
         """Say where a task is; nothing where it has just ended."""

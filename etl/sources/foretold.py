@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
+from etl.common.outcome import in_short
 from etl.common.paths import REQUESTS, filesystem, to_path
 from etl.common.wording import visible
 from etl.ledger.inputs import Input
@@ -85,7 +86,7 @@ def _of_footer(store: FileSystem, path: str, schema: str) -> str | None:
         with store.open_input_file(path) as file:
             kinds = {one.name.lower(): kept_as(one.type) for one in pq.read_schema(file)}
     except pa.ArrowInvalid as error:
-        return str(error).splitlines()[0]
+        return in_short(error)
     except pa.ArrowNotImplementedError:
         return None
     for name, declared in ddl_parts(schema):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
+from etl.common.outcome import in_short
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.pipeline import Rate, Socket
@@ -158,6 +159,6 @@ def _refuse_more_than_rows(pipeline: str, frame: DataFrame) -> None:
         checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), append)
     except AnalysisException as error:
         raise SetupError(
-            f"Spark can't run the transform of {pipeline} as a stream: {str(error).strip().splitlines()[0]}",
+            f"Spark can't run the transform of {pipeline} as a stream: {in_short(error)}",
             remedy="change the transform",
         ) from error

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from etl.common.errors import SetupError
+from etl.common.outcome import in_short
 from etl.common.paths import to_path
 from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH
@@ -77,8 +78,9 @@ def ddl_fields(schema: str, where: str) -> StructType:
     try:
         parsed = cast("StructType", StructType.fromDDL(schema))
     except ParseException as error:
-        why = str(error).strip().splitlines()[0]
-        raise SetupError(f"{where} is no Spark DDL: {why}", remedy="correct it in the declaration") from error
+        raise SetupError(
+            f"{where} is no Spark DDL: {in_short(error)}", remedy="correct it in the declaration"
+        ) from error
     for one in parsed.fields:
         if refused := _UNREAD.search(one.dataType.simpleString()):
             raise SetupError(

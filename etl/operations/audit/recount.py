@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from psycopg2 import sql
 
 from etl.common.database import Cursor
+from etl.common.outcome import in_short
 from etl.common.statements import Statements
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
@@ -126,7 +127,7 @@ def read_all(uris: Iterable[str], read: Callable[[str], T], merge: Callable[[T],
         try:
             return read(uri)
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(uri=uri, why=str(error).splitlines()[0])
+            return Unreadable(uri=uri, why=in_short(error))
 
     broken = []
     with ThreadPoolExecutor(READERS) as pool:
