@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -9,7 +10,8 @@ import pyarrow as pa
 from etl.common.database import Cursor, transaction
 from etl.common.errors import TableRefused
 from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
-from etl.ledger import deliveries
+from etl.ledger.deliveries import LiveDelivery, deliveries_in_force
+from etl.ledger.streams import current_stream
 from etl.pipeline import Partition, Pipeline, Sink
 from etl.sinks.columns import in_words
 from etl.sinks.lake.schema import arrow_schema
@@ -88,11 +90,30 @@ def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
         return  # new ones, which the first delivery adds
     pipeline = sinks.pipeline
     what = "is gone" if lost is None else f"has no longer the columns {', '.join(lost)}"
+    stream = current_stream(cursor, pipeline.name)
     raise TableRefused(
         f"Table {pipeline.table} {what}, and deliveries of pipeline {pipeline.name} had filled it: new batches would"
         " not bring these rows back",
-        remedy="restore it from a backup; or fill it from the inputs again: `sluice replay"
-        f" {pipeline.name} --deliveries 1..{deliveries.last_delivery(cursor, pipeline.name)} --accept-changed`",
+        remedy=table_back(
+            pipeline, deliveries_in_force(cursor, pipeline.name), state=bool(stream and stream.state)
+        ),
+    )
+
+
+def table_back(pipeline: Pipeline, in_force: Sequence[LiveDelivery], *, state: bool) -> str:
+    """Name the way back of a table that is gone, or lacks columns: what is made anew by hand is empty, and stays so.
+
+    `in_force` are the pipeline's deliveries whose place no later one has taken, in the order of their commits.
+    """
+    back = f"put table {pipeline.table} back as it was, with its rows, from a backup or under its name"
+    filling = mode_of(pipeline.sink).in_force(in_force)
+    if not pipeline.replayable or state or not filling:
+        return back
+    last = max(one.delivery_id for one in filling)
+    which = f"{last}" if mode_of(pipeline.sink).only_newest else f"1..{last}"
+    return (
+        f"{back}; or `sluice replay {pipeline.name} --deliveries {which} --accept-changed` fills it from the inputs again;"
+        " --plan says what it would do"
     )
 
 

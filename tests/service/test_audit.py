@@ -19,7 +19,7 @@ import pytest
 from psycopg2 import sql
 
 from etl.common.database import TIMEOUTS, connect
-from etl.common.errors import Busy, NeedsPerson
+from etl.common.errors import Busy, NeedsPerson, TableRefused
 from etl.common.outages import raising_service_errors
 from etl.common.steps import Step
 from etl.delivery import stage
@@ -30,6 +30,7 @@ from etl.operations.audit.report import AuditReport
 from etl.pipeline import Append, Replace, Upsert, month
 from etl.services import Services
 from etl.sinks.lake.table import Lake
+from etl.sinks.open import open_sinks
 from etl.sinks.warehouse.copy_out import CHUNK_BYTES
 from tests.support.delivering import Delivering
 
@@ -301,7 +302,7 @@ def test_a_column_that_the_table_lost_is_found(delivered: Delivering) -> None:
     delivered.execute("ALTER TABLE {t} DROP COLUMN text")
     report = seen(delivered)
     assert "column text is missing" in found(report, "table")[None]
-    assert_filled_from_the_inputs(report)
+    assert_filled_from_the_inputs(delivered, report)
 
 
 def test_a_table_that_is_gone_is_told_as_that(delivered: Delivering) -> None:
@@ -309,14 +310,26 @@ def test_a_table_that_is_gone_is_told_as_that(delivered: Delivering) -> None:
     delivered.execute("ALTER TABLE {t} SET SCHEMA public")
     report = seen(delivered)
     assert found(report, "table")[None] == "table warehouse.events is gone"
-    assert_filled_from_the_inputs(report)
+    assert_filled_from_the_inputs(delivered, report)
 
 
-def assert_filled_from_the_inputs(report: AuditReport) -> None:
+def assert_filled_from_the_inputs(delivered: Delivering, report: AuditReport) -> None:
+    """What a run is refused with names the same way; with state there is no replay."""
     [way] = [one for one in report.next if "put table warehouse.events back as it was, with its rows" in one]
-    assert re.search(
-        r"`sluice replay events --deliveries 1\.\.\d+ --accept-changed` fills it from the inputs", way
+    replay = re.compile(
+        r"`sluice replay events --deliveries 1\.\.\d+ --accept-changed` fills it from the inputs"
     )
+    assert replay.search(way)
+    assert way.startswith(refusal_of_a_run(delivered))
+    delivered.execute("UPDATE sluice.stream SET state = '{count}'")
+    assert refusal_of_a_run(delivered) == replay.split(way)[0].removesuffix("; or ")
+
+
+def refusal_of_a_run(delivered: Delivering) -> str:
+    """Return the next step that a run is refused with."""
+    with pytest.raises(TableRefused, match="had filled it") as refused:
+        open_sinks(delivered.pipeline, COLUMNS, dsn=delivered.dsn, lake=delivered.place.lake)
+    return refused.value.remedy
 
 
 def test_what_a_failed_attempt_left_is_told_and_no_difference(delivered: Delivering) -> None:

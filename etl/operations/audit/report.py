@@ -13,6 +13,7 @@ from etl.ledger.deliveries import LiveDelivery
 from etl.operations.audit.compare import AuditDifference
 from etl.pipeline import Pipeline
 from etl.sinks.modes import mode_of
+from etl.sinks.open import table_back
 
 SHOWN = 20  # of a kind, in the lines for people
 
@@ -135,7 +136,8 @@ def ways_back(
     """
     commands = []
     if any(one.kind == "table" for one in differences):
-        commands.append(_table_back(pipeline, in_force, state=state))
+        table = table_back(pipeline, in_force, state=state)
+        commands.append(f"{table}. `sluice audit {pipeline.name}` then reads it")
     different = {one.delivery_id for one in differences}
     other = [one for one in in_force if one.delivery_id in different]
     if state and pipeline.replayable and (back := _back_with_state(pipeline, other, inputs, in_force)):
@@ -145,18 +147,6 @@ def ways_back(
             pipeline.name, {one.delivery_id for one in other if one.kind != "release"}, inputs
         )
     return commands
-
-
-def _table_back(pipeline: Pipeline, in_force: Sequence[LiveDelivery], *, state: bool) -> str:
-    """Name the way back of a table that is gone, or lacks columns: what is made anew by hand is empty, and stays so."""
-    back = f"put table {pipeline.table} back as it was, with its rows, from a backup or under its name"
-    if pipeline.replayable and not state and in_force:
-        last = max(one.delivery_id for one in in_force)
-        back += (
-            f"; or `sluice replay {pipeline.name} --deliveries 1..{last} --accept-changed` fills it from the inputs again;"
-            " --plan says what it would do"
-        )
-    return f"{back}. `sluice audit {pipeline.name}` then reads it"
 
 
 def _replays(name: str, other: set[int], inputs: ChangedInputs) -> list[str]:
