@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from etl.cli.shared import (
     AsJson,
@@ -31,6 +31,7 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
+from etl.common.paths import landing_path, to_uri
 from etl.common.wording import WHY, first_few, pluralize, visible
 
 if TYPE_CHECKING:
@@ -142,16 +143,16 @@ def list_rows(
         return
     for one in reasons:
         out.print(f"{one.rows:>9,}  {one.reason}  ({pluralize(one.deliveries, 'delivery', 'deliveries')})")
-    table = Table("id", "delivery", "batch", "reasons", "from", "row or raw record")
+    table = Table("id", "delivery", "batch", "reasons", Column("from", overflow="fold"), "row or raw record")
+    landing = f"{to_uri(landing_path(workspace.settings.landing))}/"
     for row in held:
-        source = (row.source_path or "").rpartition("/")[2]
         text = (row.row or row.raw or "")[:160]
         cells = (
             str(row.quarantine_id),
             str(row.delivery_id),
             str(row.batch_id),
             ", ".join(row.reasons) + (f": {row.detail[:160]}" if row.detail else ""),
-            source,
+            (row.source_path or "").removeprefix(landing),
             text,
         )
         table.add_row(*map(shown, cells))

@@ -353,6 +353,7 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
     listed = home.sluice("quarantine", "list", "orders")
     assert f"6  {NEGATIVE}" in listed.stdout
     assert "2  malformed" in listed.stdout
+    assert "orders/0.jsonl" in listed.stdout
     number = ids(home, reason=NEGATIVE)[0]
     assert "sluice quarantine show orders" in listed.stdout
     shown = home.sluice("quarantine", "show", "orders", str(number))
