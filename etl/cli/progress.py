@@ -19,7 +19,7 @@ from etl.cli.shared import shown
 from etl.common import steps
 from etl.common.database import migrate, transaction
 from etl.common.steps import Step
-from etl.common.wording import drifted, left_out, pluralize
+from etl.common.wording import drifted, left_out, malformed_or_late, pluralize
 from etl.delivery.batch import Receipt
 from etl.ledger import deliveries
 from etl.ledger.quarantine import by_reason
@@ -163,7 +163,7 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
         rate = summary.records / summary.seconds if summary.seconds else 0
         counts_records = summary.records != summary.rows_in  # what was read, of a transform that keeps state
         rows = (
-            f"{pluralize(summary.records, 'record')} read; {pluralize(summary.rows_in, 'row')} out"
+            f"{pluralize(summary.records, 'record')} read; {_rows_out(summary)}"
             if counts_records
             else f"{pluralize(summary.rows_in, 'row')} in"
         )
@@ -191,6 +191,12 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
         yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{what_next}"
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
+
+
+def _rows_out(summary: Summary) -> str:
+    """Write how many rows a transform put out, and how many records were held that never became rows."""
+    rows = f"{pluralize(summary.rows_in - summary.malformed, 'row')} out"
+    return f"{rows} + {malformed_or_late(summary.malformed)}" if summary.malformed else rows
 
 
 def _command(verb: str, pipeline: Pipeline) -> str:

@@ -39,6 +39,11 @@ def left_out(count: int) -> str:
     return f"{count:,} {rows} came behind the watermark and {are} in neither sink"
 
 
+def malformed_or_late(count: int) -> str:
+    """Write how many records are held that never became rows."""
+    return pluralize(count, "malformed or late record")
+
+
 def drifted(unknown: Mapping[str, int], missing: Mapping[str, int]) -> list[str]:
     """Say which fields records have beyond the schema, and which of its columns files lack: up to two sentences."""
     told = {

@@ -129,6 +129,9 @@ def test_what_if_equals_a_run_of_the_same_files_with_that_suite(home: Home, else
         "at is given": "new",
         NO_ID: "removed",
     }
+    assert found.totals["malformed"] == sum(malformed for _, _, _, malformed, _ in ran) == 2
+    assert found.lines()[1].startswith("  2 malformed or late records besides, held by any suite")
+    assert any(line.endswith("newly delivered, 2 malformed or late records") for line in found.lines())
     assert found.totals["newly_held"] > 1
     assert found.totals["newly_delivered"] > 1
     assert {(batch.suite_digest,) for batch in found.batches} == set(home.ask(DIGEST))

@@ -112,7 +112,8 @@ def test_a_batch_of_which_rows_were_left_out_is_not_good_and_no_page_says_that_a
 def test_the_share_held_of_a_transform_with_state_is_of_the_records_it_read(
     at: Delivering, records: int, part: float, told: str
 ) -> None:
-    at.deliver(ROWS, range(6), records=records, dropped=0)
+    number = at.deliver(ROWS, range(6), records=records, dropped=0).delivery_id
+    at.execute("UPDATE sluice.delivery SET malformed = 1 WHERE delivery_id = %s", number)
     [(share,)] = oracle.ask(at.dsn, "SELECT quarantined_share FROM sluice.quality_batch")
     assert share == pytest.approx(part)
     at.execute(
@@ -123,10 +124,13 @@ def test_the_share_held_of_a_transform_with_state_is_of_the_records_it_read(
         whole = pages.pipeline(cursor, "events", Frame())
         run = shown(pages.dag_run(cursor, "events", Frame(), dag="events", run_id="one"))
         every = shown(pages.overview(cursor, list, Frame()))
+        batch = shown(pages.batch(cursor, "events", Frame(up="../"), delivery=number))
+    assert "1 malformed or late record never became a row, and is held" in batch
+    assert f"{records:,} records read; 9 rows out + 1 malformed or late = 4 delivered + 6 held" in batch
     assert f'<td class="n less">{told}</td>' in whole.html
     assert f"Share held last {told}" in shown(whole)
     assert "Records read Rows out Delivered Held Held share 0 " in shown(whole)
-    assert f"{records:,} records read; 10 rows out = 4 delivered + 6 held" in run
+    assert f"{records:,} records read; 9 rows out + 1 malformed or late = 4 delivered + 6 held" in run
     assert f"10 of {records:,} records" in every
 
 

@@ -43,10 +43,21 @@ def test_a_run_that_delivered_nothing_says_why(
 
 def test_a_run_tells_what_it_read_beside_what_came_out_and_what_was_left_out() -> None:
     windows = Pipeline(name="hours", sources=(FILES,), schema="at timestamp", transform=same, sink=Append())
-    figures = {"rows_in": 7, "records": 1186, "delivered": 1, "quarantined": 6, "dropped": 200}
+    figures = {
+        "rows_in": 7,
+        "records": 1186,
+        "delivered": 1,
+        "quarantined": 6,
+        "malformed": 4,
+        "dropped": 200,
+    }
     summary = Summary(pipeline="hours", stream="s", run="r", batches=1, **figures)
     said = list(done_lines(windows, summary))
-    assert said[0].endswith("; 1,186 records read; 7 rows out = 1 delivered + 6 quarantined")
+    assert said[0].endswith(
+        "; 1,186 records read; 3 rows out + 4 malformed or late records = 1 delivered + 6 quarantined"
+    )
+    alone = next(iter(done_lines(windows, replace(summary, malformed=0))))
+    assert alone.endswith("; 1,186 records read; 7 rows out = 1 delivered + 6 quarantined")
     assert said[1].startswith(
         "200 rows, or groups of rows, came behind the watermark and are in neither sink; `late=`"
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from etl.common.errors import VerdictUnknown
-from etl.common.wording import pluralize
+from etl.common.wording import malformed_or_late, pluralize
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import HoldPolicy, RowFilter, TaskReport
 from etl.operations.suites.stored_batches import (
@@ -84,7 +84,7 @@ class BatchChange:
     stream: str
     batch_id: int
     suite_digest: str  # of the suite that judged it
-    malformed: int  # held in any case
+    malformed: int  # records that never became rows, late ones among them: held in any case
     delivered: int  # rows that the suite would let through
     held: int  # rows that it would hold, malformed records not counted
     newly_held: int
@@ -113,6 +113,7 @@ class WhatIf:
             "batches_that_differ": sum(batch.differs for batch in self.batches),
             "batches_that_stop": sum(bool(batch.stops) for batch in self.batches),
             "rows": sum(batch.delivered + batch.held for batch in self.batches),
+            "malformed": sum(batch.malformed for batch in self.batches),
             "newly_held": sum(batch.newly_held for batch in self.batches),
             "newly_delivered": sum(batch.newly_delivered for batch in self.batches),
         }
@@ -129,6 +130,10 @@ class WhatIf:
             f"the last {pluralize(said['batches'], 'batch', 'batches')}, {pluralize(said['rows'], 'row')}"
         )
         report = [f"{self.pipeline}: {tried} over {extent}, which were judged by {judged}"]
+        if malformed := said["malformed"]:
+            report.append(
+                f"  {malformed_or_late(malformed)} besides, held by any suite and counted in the share that stops a batch"
+            )
         report.append(
             f"  {pluralize(said['newly_held'], 'delivered row')} would be held,"
             f" {pluralize(said['newly_delivered'], 'held row')}"
@@ -146,6 +151,8 @@ def _batch_lines(batch: BatchChange) -> list[str]:
         return []
     name = f"batch {batch.batch_id} (delivery {batch.delivery_id})"
     lines = [f"  {name}: {batch.newly_held:,} newly held, {batch.newly_delivered:,} newly delivered"]
+    if batch.malformed:
+        lines[0] += f", {malformed_or_late(batch.malformed)}"
     lines += [f"    would stop: {stop}" for stop in batch.stops]
     return lines + [
         f"    {rule.reason} ({rule.status}, {rule.severity}): {_said(rule.then)} -> {_said(rule.now)};"
