@@ -14,6 +14,7 @@ from etl.airflow.log_lines import WANTED, LineFormatter, marked
 from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, services, serving, status, suites
 from etl.cli.shared import (
     Command,
+    as_called,
     err,
     no_utf_8,
     shown,
@@ -36,7 +37,7 @@ app = typer.Typer(
 def main() -> NoReturn:
     """Run the command; every failure is one message and an exit code, never a traceback of a person's mistake."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(marks=WANTED in os.environ))
+    handler.setFormatter(_Lines(marks=WANTED in os.environ))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("sluice").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(
@@ -50,6 +51,13 @@ def main() -> NoReturn:
     except (Exception, Stopped) as error:  # noqa: BLE001 - the last resort of a command line
         sys.exit(_report_failure(error))
     sys.exit(0)
+
+
+class _Lines(LineFormatter):
+    """Writes the lines of a log with their commands as this process was started."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return as_called(super().format(record))
 
 
 def _report_failure(error: BaseException) -> int:
@@ -66,7 +74,7 @@ def _report_failure(error: BaseException) -> int:
         return _unexpected(error)
     _tell(f"sluice: {error}")
     for note in getattr(error, "__notes__", []):
-        err.print(shown_lines(f"  {note}"))
+        err.print(f"  {note}")
     return code
 
 
@@ -74,7 +82,7 @@ def _tell(text: str) -> None:
     """Tell of a failure, in red, or with a mark that the task which reads it takes for an error."""
     if WANTED in os.environ:
         text = "\n".join(marked(logging.ERROR, line) for line in text.split("\n"))
-    err.print(shown_lines(text), style="red")
+    err.print(shown_lines(as_called(text)), style="red")
 
 
 def _tell_of_spark() -> None:

@@ -16,7 +16,6 @@ from etl.cli.shared import (
     open_workspace,
     out,
     print_json,
-    shown_lines,
     who,
 )
 from etl.cli.withdrawal import Before, PlanOnly, go_back
@@ -36,7 +35,7 @@ def audit(name: PipelineName, as_json: AsJson = False) -> None:
         print_json(report.json())
     else:
         for line in report.lines():
-            out.print(shown_lines(line))
+            out.print(line)
     if not report.clean:
         raise typer.Exit(1)
 

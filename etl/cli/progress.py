@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from etl.cli.shared import shown
+from etl.cli.shared import called, shown
 from etl.common import steps
 from etl.common.database import migrate, transaction
 from etl.common.steps import Step
@@ -141,20 +137,19 @@ def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) ->
     if summary.batches:
         yield from _next_lines(workspace, pipeline, held=bool(held))
     elif held:
-        yield f"`{_command('quarantine list', pipeline)}` shows them; release and discard end their hold"
+        yield f"`sluice quarantine list {pipeline.name}` shows them; release and discard end their hold"
 
 
 def _next_lines(workspace: Workspace, pipeline: Pipeline, *, held: bool) -> Iterator[str]:
     """Yield lines that say where the rows are that have landed now, and what a person may do with them."""
-    files = _command("files", pipeline)
-    yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `{files}`"
-    env = f'eval "$({_as_called()} env)"'
+    name = pipeline.name
+    yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `sluice files {name}`"
+    env = f'eval "$({called()} env)"'
     yield f"next      {env}      starts the services where needed, and connects psql, boto3 and DuckDB"
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
     if held:
-        listed = _command("quarantine list", pipeline)
-        yield f"          {listed}      shows held rows; release and discard end their hold"
-    yield f"          {_command('audit', pipeline)}      recounts both sinks"
+        yield f"          {called()} quarantine list {name}      shows held rows; release and discard end their hold"
+    yield f"          {called()} audit {name}      recounts both sinks"
 
 
 def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
@@ -183,7 +178,7 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
             yield f"its tables have changed: {'; '.join(summary.columns)}"
         yield from drifted(summary.unknown, summary.missing)
         if summary.unknown and pipeline.unknown == "report":
-            yield f"`{_as_called()} suggest {pipeline.name} --schema` writes a schema that has them; docs/reading.md"
+            yield f"`sluice suggest {pipeline.name} --schema` writes a schema that has them; docs/reading.md"
         if summary.outcome == STOPPED:
             yield "it was asked to stop, and every batch that it began is delivered"
     elif summary.outcome == STOPPED:
@@ -197,13 +192,3 @@ def _rows_out(summary: Summary) -> str:
     """Write how many rows a transform put out, and how many records were held that never became rows."""
     rows = f"{pluralize(summary.rows_in - summary.malformed, 'row')} out"
     return f"{rows} + {malformed_or_late(summary.malformed)}" if summary.malformed else rows
-
-
-def _command(verb: str, pipeline: Pipeline) -> str:
-    return f"{_as_called()} {verb} {pipeline.name}"
-
-
-def _as_called() -> str:
-    """Return the command as this process was started, quoted for people to copy into a shell."""
-    command = Path(sys.argv[0])
-    return shlex.quote(os.path.relpath(command)) if command.name == "sluice" else "sluice"

@@ -32,7 +32,7 @@ from etl.cli.shared import (
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
 from etl.common.paths import landing_path, to_uri
-from etl.common.wording import WHY, first_few, pluralize, visible
+from etl.common.wording import WHY, first_few, pluralize
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
@@ -191,9 +191,9 @@ def show(
     }
     for title, value in lines.items():
         if value is not None:
-            out.print(f"{title:<12} {visible(str(value))}")
+            out.print(shown(f"{title:<12} {value}"))
     for column, value in (row.values or {}).items():
-        out.print(f"  {column:<24} {json.dumps(value)}")
+        out.print(shown(f"  {column:<24} {json.dumps(value)}"))
 
 
 @app.command()

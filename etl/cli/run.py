@@ -54,10 +54,8 @@ def stop(
         )
         for one in others:
             out.print(
-                shown(
-                    f"a {one.kind} runs on {one.where}, since {one.since:%Y-%m-%d %H:%M:%S}, which `sluice stop` does not"
-                    f" ask: `kill {one.pid}` there ends it with nothing changed, or after the commit under way"
-                )
+                f"a {one.kind} runs on {one.where}, since {one.since:%Y-%m-%d %H:%M:%S}, which `sluice stop` does not"
+                f" ask: `kill {one.pid}` there ends it with nothing changed, or after the commit under way"
             )
         return
     if pipeline is None:

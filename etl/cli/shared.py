@@ -7,7 +7,10 @@ import getpass
 import json
 import os
 import re
+import shlex
+import shutil
 import sys
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -162,8 +165,28 @@ def who() -> str:
         return f"uid {os.getuid()}"
 
 
+def called() -> str:
+    """Return the command as this process was started, quoted for people to copy into a shell."""
+    command = Path(sys.argv[0])
+    if command.name != "sluice" or shutil.which("sluice") == str(command):
+        return "sluice"
+    return shlex.quote(os.path.relpath(command))
+
+
+# Where messages print a command of ours; what is stored of them, and JSON, has its bare name.
+_COMMAND = re.compile(r"(?:(?<=`)|(?<=next: ))sluice(?= [a-z])")
+
+
+def as_called(text: str) -> str:
+    """Write the commands of a message as this process was started, such as `.venv/bin/sluice run flights`."""
+    return _COMMAND.sub(lambda _: called(), text)
+
+
 class HarmlessConsole(Console):
-    """A console that no text commands: all but Rich's own Text is shown without markup or control characters."""
+    """A console that no text commands: all but Rich's own Text is shown without markup or control characters.
+
+    What is printed is a message, whose commands are as this process was started; values of others' are Text, by `shown`.
+    """
 
     def __init__(
         self, *, stderr: bool = False, file: IO[str] | None = None, width: int | None = None
@@ -180,7 +203,7 @@ class HarmlessConsole(Console):
         **_: Any,
     ) -> Text:
         """Make Text of what is printed, or is in a cell or a title, whichever way it came here."""
-        harmless = shown_lines(text)
+        harmless = shown_lines(as_called(text))
         harmless.style, harmless.justify, harmless.overflow = style, justify, overflow
         return harmless
 

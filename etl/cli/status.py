@@ -77,12 +77,12 @@ def show(out: Console, states: Sequence[State]) -> None:
     out.print()
     for state in states:  # in lines: a command that was folded into a cell could not be copied
         then = "" if state.next == "-" else f"; next: {state.next}"
-        out.print(shown(f"{state.pipeline}: {_failing(state)}{state.state}{then}"))
+        out.print(f"{state.pipeline}: {_failing(state)}{state.state}{then}")
     if len(states) == 1:
         out.print(shown(f"delivers to {states[0].table}"))
     for state in states:
         for line in (*_promise(state), *_left_out(state), *_drifted(state), *_runs(state), *_ended(state)):
-            out.print(shown(line))
+            out.print(line)
         if state.batches:
             _show_batches(out, state.batches)
 

@@ -135,7 +135,7 @@ def show(tried: Tried, *, plan: bool) -> None:
     if plan:
         out.print(tried.plan)
     for stop in tried.stops:
-        out.print(shown(f"a run would stop here: {stop}"))
+        out.print(f"a run would stop here: {stop}")
 
 
 def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:

@@ -16,9 +16,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from etl.cli import progress
 from etl.cli.app import _report_failure, app
-from etl.cli.shared import duration, print_json, shown, who
+from etl.cli.shared import HarmlessConsole, called, duration, print_json, shown, who
 from etl.common.errors import SetupError, SluiceError
 
 
@@ -58,9 +57,30 @@ def test_the_command_to_copy_is_one_word_to_a_shell_wherever_it_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "Ann's own $HOME" / "bin" / "sluice"), "run"])
-    assert shlex.split(progress._as_called()) == ["Ann's own $HOME/bin/sluice"]
+    assert shlex.split(called()) == ["Ann's own $HOME/bin/sluice"]
     monkeypatch.setattr(sys, "argv", [str(tmp_path / ".venv" / "bin" / "sluice"), "run"])
-    assert progress._as_called() == ".venv/bin/sluice"
+    assert called() == ".venv/bin/sluice"
+    monkeypatch.setenv("PATH", str(tmp_path / ".venv" / "bin"))
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "sluice").touch(mode=0o755)
+    assert called() == "sluice", "as the shell finds it"
+
+
+def test_messages_have_their_commands_as_the_process_was_called_and_values_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin" / "sluice"), "status"])
+    _report_failure(SetupError("`sluice stop a` was asked", remedy="`sluice run a`; then `sluice audit a`"))
+    said = capsys.readouterr().err
+    assert said == (
+        "sluice: `bin/sluice stop a` was asked\n  next: `bin/sluice run a`; then `bin/sluice audit a`\n"
+    )
+    console = HarmlessConsole(width=200)
+    with console.capture() as printed:
+        console.print("a: idle; next: sluice run a")
+        console.print(shown("`sluice run a`"))
+    assert printed.get() == "a: idle; next: bin/sluice run a\n`sluice run a`\n"
 
 
 def test_a_value_in_an_error_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
