@@ -115,7 +115,6 @@ def _compiled(rule: DeclaredRule, planner: Planner) -> CompiledRule:
     spark = planner.frame.sparkSession
     require_patterns(rule, spark)
     require_values(rule, planner.frame.schema, spark)
-    planner.require_metrics(rule)
     flags, aggregates = len(planner.flags), len(planner.aggregates)
     try:
         return CompiledRule(

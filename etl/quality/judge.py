@@ -18,6 +18,7 @@ from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
 if TYPE_CHECKING:
     from etl.quality.compile import CompiledRule, CompiledSuite
     from etl.quality.metrics import PastBatch
+    from etl.quality.planner import RulePlan
     from etl.quality.suite import DeclaredRule
 
 MOST_NAMED = 5  # values in the reason of a stop
@@ -129,15 +130,26 @@ def _outcome(suite: CompiledSuite, rule: CompiledRule, counts: Counts, by_gx: Ma
             raise unknown(suite.name, declared, "it was not evaluated on the staged rows")
         return by_gx[declared.number]
     try:
-        metrics = {metric: source.value(counts) for metric, source in rule.plan.sources.items()}
-        outcome = declared.expectation.metrics_validate(
-            metrics=metrics, execution_engine=suite.engine, runtime_configuration=runtime()
-        )
+        outcome = _validated(suite, declared.expectation, rule.plan, counts)
     except Exception as wrong:
         raise unknown(suite.name, declared, f"GX raised {wrong!r}") from wrong
     if declared.across and declared.expectation.min_value is declared.expectation.max_value is None:
         outcome.success = True  # GX fails a value that is null, bounds or not
     return outcome
+
+
+def _validated(suite: CompiledSuite, expectation: Any, plan: RulePlan, counts: Counts) -> Any:
+    """Have GX validate the expectation.
+
+    Its `metrics_validate` does the same, and asks the expectation each time which metrics it needs: 98 % of its time.
+    """
+    values = {metric: source.value(counts) for metric, source in plan.sources.items()}
+    metrics = {name: values[metric.id] for name, metric in plan.asked.metric_configurations.items()}
+    settings = runtime() | {"result_format": dict(plan.asked.result_format)}
+    found = expectation._validate(
+        metrics=metrics, runtime_configuration=settings, execution_engine=suite.engine
+    )
+    return expectation._build_evr(found)
 
 
 def _as_json(suite: CompiledSuite, declared: DeclaredRule, outcome: Any) -> Mapping[str, Any]:

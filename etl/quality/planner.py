@@ -54,6 +54,7 @@ class NotInThePass(Exception):
 class RulePlan:
     """Where each metric of one expectation comes from."""
 
+    asked: Any  # GX's ValidationDependencies of the expectation, which take it long to make
     sources: Mapping[Any, MetricSource]  # GX's metric id -> source
     broken: int | None  # the flag of the rows that break the rule; None: a rule about the table
 
@@ -122,32 +123,33 @@ class Planner:
             return isinstance(kind, DateType | TimestampType | TimestampNTZType)
         return across.kind != MEAN or isinstance(kind, NumericType)
 
-    def require_metrics(self, rule: DeclaredRule) -> None:
-        """Raise Refused when GX has no implementation for Spark of something that the rule needs."""
+    def asked(self, rule: DeclaredRule) -> Any:
+        """Return what the rule's expectation asks for, as GX's ValidationDependencies.
+
+        Raises Refused when GX has no implementation for Spark of something in it.
+        """
         from great_expectations.exceptions.exceptions import GreatExpectationsError
 
         try:
-            metrics = self.needed(rule)
-            dependency_graph(self.engine, metrics)
+            asked = rule.expectation.get_validation_dependencies(
+                execution_engine=self.engine, runtime_configuration=runtime()
+            )
+            dependency_graph(self.engine, asked.get_metric_configurations())
         except GreatExpectationsError as wrong:
             raise Refused(in_short(wrong)) from wrong
-
-    def needed(self, rule: DeclaredRule) -> list[Any]:
-        dependencies = rule.expectation.get_validation_dependencies(
-            execution_engine=self.engine, runtime_configuration=runtime()
-        )
-        return list(dependencies.get_metric_configurations())
+        return asked
 
     def plan(self, rule: DeclaredRule) -> RulePlan:
-        """Find the sources of every metric that the rule's expectation asks for."""
+        """Find the sources of every metric that the rule's expectation asks for; raise Refused or NotInThePass."""
+        asked = self.asked(rule)
         sources: dict[Any, MetricSource] = {}
         broken: int | None = None
-        for metric in self.needed(rule):
+        for metric in asked.get_metric_configurations():
             source = self.source(metric, rule)
             sources[metric.id] = source
             if isinstance(source, Flagged) and self.is_of_rule(metric.metric_name, rule):
                 broken = source.flag
-        return RulePlan(sources=sources, broken=broken)
+        return RulePlan(asked=asked, sources=sources, broken=broken)
 
     @staticmethod
     def is_of_rule(metric_name: str, rule: DeclaredRule) -> bool:

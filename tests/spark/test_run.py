@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import SparkSession
 
 from etl.common.errors import Busy, FilesUnread, InputsDoubled, NeedsPerson, ServiceAway, SetupError
@@ -20,6 +21,7 @@ from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.runs.run import run
 from etl.runs.summary import Summary
+from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.data.names import ODD
 from tests.support.data.orders import (
@@ -80,11 +82,21 @@ def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home:
     assert home.history() == before
 
 
-def test_a_run_of_ten_batches_opens_as_many_connections_as_one_of_one_but_for_its_tasks(home: Home) -> None:
+def test_a_run_of_ten_batches_opens_and_reads_as_often_as_one_of_one_but_for_its_tasks(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.declare(max_files=1)
+    read: list[str] = []  # metadata of the two tables
+    read_metadata = Lake.read_metadata
+
+    def counted(lake: Lake, location: str) -> TableMetadata:
+        read.append(location)
+        return read_metadata(lake, location)
+
+    monkeypatch.setattr(Lake, "read_metadata", counted)
 
     def opened(first: int, batches: int) -> int:
-        """Count what a run of so many batches opens, without those of its tasks: one of each batch has rows."""
+        """Count the connections of a run of so many batches, without those of its tasks: one of each batch has rows."""
         for number in range(first, first + batches):
             home.land(f"orders/{number}.jsonl", orders(10 * number, 10))
         before = sessions(home.dsn)
@@ -94,6 +106,7 @@ def test_a_run_of_ten_batches_opens_as_many_connections_as_one_of_one_but_for_it
     threads = 3  # the batch's own, the heartbeat's and the one that keeps what Spark told
     assert opened(0, 1) <= threads
     assert opened(1, 10) <= threads
+    assert len(read) == 2 * 2
 
 
 def test_a_run_that_finds_nothing_new_misses_a_suite_that_is_gone(home: Home) -> None:

@@ -163,6 +163,12 @@ def test_lz4_may_begin_with_a_frame_to_skip(land: Land) -> None:
     assert lines_of(land(skipped + framed("lz4")(b"a\nb"), suffix=".lz4")) == [b"a", b"b"]
 
 
+def test_lz4_of_the_legacy_format_is_told(land: Land) -> None:
+    content = bytes.fromhex("02214c1805000000") + b"@a\nb\n"  # of `lz4 -l`
+    with pytest.raises(FileUnfit, match="legacy format, as lz4 -l writes it"):
+        lines_of(land(content, suffix=".lz4"))
+
+
 def snappy(content: bytes) -> bytes:
     return blocks(content, lambda piece: pa.Codec("snappy").compress(piece, asbytes=True))
 

@@ -112,7 +112,7 @@ def _walk(
 ) -> Iterator[str]:
     yield from pointers
     lists: set[str] = set()
-    for metadata in _each(pool, table.read, pointers, strict=strict):
+    for metadata in _each(pool, table.lake.read_metadata, pointers, strict=strict):
         yield from (entry.metadata_file for entry in metadata.metadata_log)
         yield from (statistics.statistics_path for statistics in metadata.statistics)
         yield from (statistics.statistics_path for statistics in metadata.partition_statistics)

@@ -57,6 +57,7 @@ from etl.sinks.lake.schema import (
 from etl.sinks.lake.snapshots import DraftedDelivery, Overwrite, Update, draft_name, merge_append
 
 READERS = 8  # objects asked for at a time
+KEPT_METADATA = 8  # of the tables' metadata; each commit reads what the last one wrote, of two tables
 RETAINED_SNAPSHOTS = 20  # a restored pointer brings its own metadata, so the horizon needs no more
 LAST_DELIVERY = "sluice.last-delivery"  # property of a table
 TABLE_PROPERTIES = {
@@ -85,6 +86,7 @@ class Lake:
     def __init__(self, root: str, store: ObjectStore) -> None:
         self.root = root  # s3://bucket[/prefix]
         self.store = store
+        self._metadata: dict[str, TableMetadata] = {}  # by location, the newest last
 
     def properties(self) -> dict[str, str]:
         """Return pyiceberg's settings for this store; credentials come from the AWS chain."""
@@ -137,6 +139,22 @@ class Lake:
     def _s3(self) -> S3FileSystem:
         return self.store.open()
 
+    def read_metadata(self, location: str) -> TableMetadata:
+        """Read a table's metadata, which may be gone: then FileNotFoundError is raised."""
+        return FromInputFile.table_metadata(self.io.new_input(location))
+
+    def metadata(self, location: str) -> TableMetadata:
+        """Return a table's metadata, from memory where it was used of late: what a location has never changes."""
+        found = self._metadata.pop(location, None) or self.read_metadata(location)
+        self.keep_metadata(location, found)
+        return found
+
+    def keep_metadata(self, location: str, metadata: TableMetadata) -> None:
+        """Keep what is at `location` in memory, and forget what was used longest ago."""
+        self._metadata[location] = metadata
+        for oldest in [*self._metadata][:-KEPT_METADATA]:
+            self._metadata.pop(oldest, None)
+
 
 class _Drafts(SqlCatalog):
     """A catalog whose commit writes the new metadata and leaves the pointer alone."""
@@ -159,6 +177,18 @@ class _Drafts(SqlCatalog):
         location = f"{staged.metadata.location}/metadata/{version:05d}-{self._name}.metadata.json"
         self._write_metadata(staged.metadata, staged.io, location)
         return CommitTableResponse(metadata=staged.metadata, **{"metadata-location": location})
+
+
+class _Change(Transaction):
+    """A transaction that applies its updates once for each of them, where pyiceberg does so at each look."""
+
+    _applied: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        if self._applied is None or self._applied[0] is not self._updates:
+            self._applied = self._updates, super().table_metadata
+        return self._applied[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,13 +227,9 @@ class LakeTable:
         pointers.create_pointer(cursor, self.namespace, self.name, location=location)
 
     def load(self, pointer: str) -> TableMetadata:
-        """Read the table's metadata at `pointer`; raise NeedsPerson where it is gone."""
+        """Return the table's metadata at `pointer`; raise NeedsPerson where it is gone."""
         with self.whole():
-            return self.read(pointer)
-
-    def read(self, pointer: str) -> TableMetadata:
-        """Read metadata of the table, which may be gone: then FileNotFoundError is raised."""
-        return FromInputFile.table_metadata(self.lake.io.new_input(pointer))
+            return self.lake.metadata(pointer)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -230,8 +256,9 @@ class LakeTable:
     def files(self, pointer: str, columns: pa.Schema, *, stream_id: str, batch_id: int) -> FileSpec:
         """Return how executors write objects of `columns`; those the table lacks have the ids to come."""
         table = self.at(pointer)
-        schema = evolved(table.transaction().update_schema(), table.schema(), columns)
-        spec = table.metadata.spec()
+        schema, spec = table.schema(), table.spec()
+        if difference_of(schema, columns).changes:
+            schema = evolved(table.transaction().update_schema(), schema, columns)
         field = spec.fields[0] if spec.fields else None
         return FileSpec(
             prefix=f"{self.location}/data",
@@ -269,7 +296,7 @@ class LakeTable:
         """
         name = draft_name(delivery.delivery_id, delivery.run_id)
         table = self.at(base, name)
-        with self.whole(), table.transaction() as change:
+        with self.whole(), _Change(table) as change:
             columns = self._evolve(change, written)
             if replace or without:
                 overwrite = Overwrite(change, table.io, name, delivery.summary)
@@ -282,6 +309,7 @@ class LakeTable:
             change.set_properties({LAST_DELIVERY: str(delivery.delivery_id)})
             if expired := _expired(change.table_metadata):
                 ExpireSnapshots(transaction=change).by_ids(expired).commit()
+        self.lake.keep_metadata(table.metadata_location, table.metadata)
         current = table.metadata.current_snapshot()
         return Draft(
             base=base,

@@ -19,6 +19,7 @@ MADE = 1 << 16  # bytes that are made of them at a time; a million times as many
 _LZ4_FRAME = re.compile(  # the first bytes of one, or of one to skip, by the LZ4 frame format
     rb"(?:\x04\x22|[\x50-\x5f]\x2a)\x4d\x18"
 )
+_LZ4_LEGACY = b"\x02\x21\x4c\x18"
 _LONGEST_BLOCK = 1 << 28  # bytes; Hadoop writes blocks of some 256 kB
 
 Unpack = Callable[[Any], Iterator[bytes]]  # what a file has in it, some bytes at a time
@@ -81,7 +82,12 @@ def _unpacked_by(codec: str) -> Unpack:
 
 def _lz4(file: Any) -> Iterator[bytes]:
     """Unpack frames, as the tool `lz4` writes them, or blocks of Hadoop."""
-    framed = _LZ4_FRAME.match(file.read(4))
+    first = file.read(4)
+    if first == _LZ4_LEGACY:
+        raise FileUnfit(
+            "it is an LZ4 file of the legacy format, as lz4 -l writes it: pack it with lz4, without -l"
+        )
+    framed = _LZ4_FRAME.match(first)
     file.seek(0)
     return _unpacked_by("lz4")(file) if framed else _HADOOP_LZ4(file)
 
