@@ -31,7 +31,6 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
-from etl.common.paths import landing_path, to_uri
 from etl.common.wording import WHY, first_few, pluralize
 
 if TYPE_CHECKING:
@@ -133,6 +132,7 @@ def list_rows(
     as_json: AsJson = False,
 ) -> None:
     """Show how many rows are held for which reason, and some of them."""
+    from etl.common.paths import landing_path, to_uri
     from etl.ledger.quarantine import by_reason, held_rows
 
     workspace, selection = _workspace(name), rows.of_status(status, limit)
