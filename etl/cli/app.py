@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -40,17 +41,19 @@ def main() -> NoReturn:
     handler.setFormatter(_Lines(marks=WANTED in os.environ))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("sluice").setLevel(logging.INFO)
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # it reports a batch's error, which we report ourselves
+    # It reports errors that we report ourselves: of a batch by its own logger, of a JVM that is gone by the root's.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    handler.addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
     for number in SIGNALS:
         signal.signal(number, stop_at_once)
+    code = 0
     try:
         with raising_service_errors():
             app(standalone_mode=True)
     except (Exception, Stopped) as error:  # noqa: BLE001 - the last resort of a command line
-        sys.exit(_report_failure(error))
-    sys.exit(0)
+        code = _report_failure(error)
+    # Outside the clause, which forgets the error: connections to Spark in its frames would outlive Python's modules.
+    sys.exit(code)
 
 
 class _Lines(LineFormatter):

@@ -85,13 +85,23 @@ def _refuse_mixed(*, accept_gone: bool, why: str | None, before: int | None, pla
 
 def _repair(name: str, *, accepted_because: str | None) -> None:
     """Repair the pipeline's checkpoint, and say so; with a reason also without records that Kafka no longer has."""
+    from etl.runs.follow import RunControl, heeded
     from etl.runs.recovery.base import AcceptedGaps
+    from etl.runs.recovery.recover import PUT_BACK
     from etl.runs.recovery.recover import recover as recover_pipeline
 
     workspace = open_workspace()
     accepted = AcceptedGaps(who=who(), why=accepted_because) if accepted_because else None
     pipeline = load(name, workspace.settings)
-    done = recover_pipeline(workspace, pipeline, on_progress=partial(_tell_rebuilt, name), accepted=accepted)
+    control = RunControl(correction_left=PUT_BACK)
+    with heeded(control):
+        done = recover_pipeline(
+            workspace,
+            pipeline,
+            on_progress=partial(_tell_rebuilt, name),
+            accepted=accepted,
+            control=control,
+        )
     for line in recovered_lines(pipeline, done):
         out.print(line)
 

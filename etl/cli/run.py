@@ -77,6 +77,7 @@ def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
     how = {
         "stopped": "has stopped; every batch that it began is delivered",
         "done": "came to its own end",
+        "Stopped": "was ended before it was done",
         DIED: f"is not alive; {unfinished}",
     }.get(outcome, f"ended with {outcome}")
     return how, "goes on from the ledger" if replayable else "begins a stream of its own"

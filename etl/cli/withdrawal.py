@@ -37,10 +37,12 @@ def go_back(name: str, before: int, *, why: str | None, plan_only: bool) -> None
         (out if plan_only else err).print(line)
     if plan_only:
         return
-    with heeded(RunControl(correction_left=NOTHING_CHANGED)):
-        _say(
-            withdraw(workspace, pipeline, planned, who=who(), why=why or "", on_progress=_tell_batch),
+    control = RunControl(correction_left=NOTHING_CHANGED)
+    with heeded(control):
+        done = withdraw(
+            workspace, pipeline, planned, who=who(), why=why or "", on_progress=_tell_batch, control=control
         )
+    _say(done)
 
 
 def _tell_batch(batch: int, of: int) -> None:

@@ -185,7 +185,7 @@ class StagingLost(SluiceError):
 
 
 class Stopped(BaseException):
-    """A signal asked this process to end; `left` says what becomes of what it was at."""
+    """A signal, or somebody by `sluice stop`, asked this command to end; `left` says what becomes of what it was at."""
 
     LEFT = "the next run goes on from the ledger"
 
@@ -193,6 +193,13 @@ class Stopped(BaseException):
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
         self.left = left
+
+    @classmethod
+    def asked(cls, by: str, *, left: str) -> Self:
+        """Make that of a command which somebody has asked by `sluice stop`, and which is to be run again (exit 75)."""
+        made = cls(signal.SIGTERM, left=left)
+        made.args, made.exit_code = (by,), Busy.exit_code
+        return made
 
     @classmethod
     def behind(cls, error: BaseException) -> Stopped | None:

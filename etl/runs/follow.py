@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from etl.common import steps
 from etl.common.database import Cursor, transaction
-from etl.common.errors import Fenced, SetupError
+from etl.common.errors import Fenced, SetupError, Stopped
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
@@ -90,6 +90,14 @@ class RunControl:
                 by,
             )
         self.request_stop(by)
+
+    def require_going_on(self) -> None:
+        """Raise Stopped between two steps of a command beside the stream's batches, if it was asked to stop."""
+        left = self.correction_left or Stopped.LEFT
+        if self.by_signal is not None:
+            raise Stopped(self.by_signal, left=left)
+        if self.stop_requested_by is not None:
+            raise Stopped.asked(self.stop_requested_by, left=left)
 
     def refuse_next(self, dsn: str, lease: Lease) -> None:
         """Raise StopAsked before a batch begins if the run was asked to stop.

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -53,6 +54,8 @@ def a_session(
             yield spark
     finally:
         try:
-            spark.stop()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # of a JVM that is gone
+                spark.stop()
         except Exception as error:  # noqa: BLE001 - its JVM is gone; what ended the run matters more
             log.debug("Spark could not be stopped: %s", error)

@@ -16,17 +16,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 3.0  # that a JVM has to end, and then the command that has launched it
 
 _stopped = threading.Event()
-_by: Stopped
+_exit_code = (
+    0  # not the error, which would keep the frames that it came through until the interpreter is half gone
+)
 
 
 def stop_at_once(number: int, _frame: FrameType | None = None, *, left: str = Stopped.LEFT) -> NoReturn:
     """Raise Stopped to end the command, with signals ignored, so that none breaks into its way out."""
-    global _by
+    global _exit_code
     for one in SIGNALS:
         signal.signal(one, signal.SIG_IGN)
-    _by = Stopped(number, left=left)
+    by = Stopped(number, left=left)
+    _exit_code = by.exit_code
     _stopped.set()
-    raise _by
+    raise by
 
 
 def end_with_this(jvm: subprocess.Popen[bytes]) -> None:
@@ -41,7 +44,7 @@ def end_with_this(jvm: subprocess.Popen[bytes]) -> None:
         _stopped.wait()
         end(jvm)
         time.sleep(GRACE_SECONDS)
-        os._exit(_by.exit_code)
+        os._exit(_exit_code)
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
 

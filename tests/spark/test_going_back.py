@@ -9,11 +9,12 @@ import pytest
 
 from etl.airflow.pages import pages
 from etl.common.database import transaction
-from etl.common.errors import ContractBroken, Fenced, InputsChanged, LedgerBehind, SetupError
+from etl.common.errors import ContractBroken, Fenced, InputsChanged, LedgerBehind, SetupError, Stopped
 from etl.common.steps import Step
 from etl.ledger import leases
 from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.suites.stored_batches import stored_batches
+from etl.runs.follow import NOTHING_CHANGED, RunControl
 from etl.runs.recovery.withdrawal import Withdrawn, withdraw
 from etl.runs.recovery.withdrawal_plan import WithdrawalPlan, plan_withdrawal
 from etl.runs.replay.plan import Selection, plan
@@ -95,6 +96,11 @@ def test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done(home: Home)
         assert (in_force(home), live(home)) == (before, deliveries), step
         home.run(NAME)
         assert live(home) == deliveries, "the stream goes on, and there is nothing new"
+    asked = RunControl(stop_requested_by="ann on a", correction_left=NOTHING_CHANGED)
+    with pytest.raises(Stopped, match="ann on a") as stopped:
+        go_back(home, poisoned, control=asked)
+    assert (stopped.value.exit_code, stopped.value.left) == (75, NOTHING_CHANGED)
+    assert (in_force(home), live(home)) == (before, deliveries)
     with once_at(Step.STAGED, lambda: rob(home)), pytest.raises(Fenced):
         go_back(home, poisoned)
     assert (in_force(home), live(home)) == (before, deliveries), "another run has the stream's lease"
@@ -310,10 +316,12 @@ def deliver_poisoned(home: Home, *, sink: str) -> int:
     return int(poisoned)
 
 
-def go_back(home: Home, before: int, planned: WithdrawalPlan | None = None) -> Withdrawn:
+def go_back(
+    home: Home, before: int, planned: WithdrawalPlan | None = None, control: RunControl | None = None
+) -> Withdrawn:
     pipeline = home.pipeline(NAME)
     planned = planned or plan_withdrawal(home.place, pipeline, before)
-    return withdraw(home.place, pipeline, planned, who="tests", why=WHY, spark=home.spark)
+    return withdraw(home.place, pipeline, planned, who="tests", why=WHY, spark=home.spark, control=control)
 
 
 def rob(home: Home) -> None:

@@ -10,8 +10,19 @@ from etl.common.database import Cursor
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Gap, Range
+from etl.runs.follow import RunControl
 
 OnProgress = Callable[[int, int], None]  # batches that ran, of how many
+
+
+def heeding(control: RunControl, on_progress: OnProgress) -> OnProgress:
+    """Return what tells of progress and then raises Stopped where `control` was told to stop meanwhile."""
+
+    def told(done: int, of: int) -> None:
+        on_progress(done, of)
+        control.require_going_on()
+
+    return told
 
 
 @dataclass(frozen=True, kw_only=True)

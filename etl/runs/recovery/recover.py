@@ -18,11 +18,12 @@ from etl.delivery.batch import Receipt
 from etl.ledger import deliveries
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
+from etl.runs.follow import RunControl
 from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.base import PipelineStream
 from etl.runs.kinds.open import stream_of
 from etl.runs.preflight import know_streams
-from etl.runs.recovery.base import AcceptedGaps, OnProgress, RecoveryRequest
+from etl.runs.recovery.base import AcceptedGaps, OnProgress, RecoveryRequest, heeding
 from etl.runs.recovery.lost_deliveries import how_to_redo, is_missed, lost_deliveries, restore_delivery
 from etl.runs.recovery.stranded import refuse_stranded
 from etl.runs.workspace import Workspace
@@ -32,6 +33,10 @@ from etl.sources.cutoff import in_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# What a signal, or `sluice stop`, leaves that ends a recovery.
+PUT_BACK = "what it has put back stays, and the same command goes on from there"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,21 +62,26 @@ def recover(
     on_progress: OnProgress = lambda done, of: None,  # noqa: ARG005
     accepted: AcceptedGaps | None = None,
     spark: SparkSession | None = None,
+    control: RunControl | None = None,
 ) -> Recovered:
     """Make the pipeline ready to run again, or raise having changed nothing that a rerun can't repeat.
 
     `on_progress` hears of each batch that runs again, where a state has to be rebuilt; only then, and for a pipeline of
-    topics, Spark is started. Records that Kafka no longer has are skipped only when that is `accepted`.
+    topics, Spark is started. Records that Kafka no longer has are skipped only when that is `accepted`. It raises Stopped
+    between two of these batches, or two deliveries that it puts back, where `control` is told to stop.
     """
+    control = control or RunControl()
     dsn, stream = workspace.services.postgres, stream_of(workspace, pipeline)
     lease = claim(dsn, pipeline)
     command = f"`sluice recover {pipeline.name}`"
-    request = RecoveryRequest(lease=lease, command=command, on_progress=on_progress, accepted=accepted)
-    with leased(dsn, lease), stream.recovery(request, spark) as recovery:
+    request = RecoveryRequest(
+        lease=lease, command=command, on_progress=heeding(control, on_progress), accepted=accepted
+    )
+    with leased(dsn, lease, control), stream.recovery(request, spark) as recovery:
         problem = recovery.problem()
         if problem is None:
             return Recovered(pipeline=pipeline.name, problem=None)
-        mended = _mended(workspace, stream, lease, problem)
+        mended = _mended(workspace, stream, lease, problem, control)
         seeded = recovery.next_stream()
     gaps = tuple(map(str, seeded.gone))
     return replace(
@@ -79,16 +89,18 @@ def recover(
     )
 
 
-def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, problem: str) -> Recovered:
+def _mended(
+    workspace: Workspace, stream: PipelineStream[Any], lease: Lease, problem: str, control: RunControl
+) -> Recovered:
     """Put back the deliveries that only the lake still had; of all others, say how to have each again."""
     pipeline, dsn = stream.pipeline, workspace.services.postgres
     table = workspace.lake.table(pipeline.table)
     on_lake = lost_deliveries(dsn, workspace.lake, pipeline, marker.read(table))
-    receipts = tuple(
-        restore_delivery(dsn, workspace.lake, pipeline, lease, one)
-        for one in on_lake.lost
-        if one.of_the_stream
-    )
+    receipts = []
+    for one in on_lake.lost:
+        control.require_going_on()
+        if one.of_the_stream:
+            receipts.append(restore_delivery(dsn, workspace.lake, pipeline, lease, one))
     corrections = [one for one in on_lake.lost if not one.of_the_stream]
     gone = [*on_lake.unrestorable, *corrections]
     try:
@@ -100,7 +112,7 @@ def _mended(workspace: Workspace, stream: PipelineStream[Any], lease: Lease, pro
         raise
     know_streams(dsn, stream.checkpoints)
     marker.settle(dsn, table, pipeline.name)
-    mended = Recovered(pipeline=pipeline.name, problem=problem, restored=receipts)
+    mended = Recovered(pipeline=pipeline.name, problem=problem, restored=tuple(receipts))
     everything = [*on_lake.lost, *on_lake.unrestorable]
     known = {one.delivery_id: one for one in everything if not one.known}
     with transaction(dsn) as cursor:

@@ -22,11 +22,12 @@ from etl.delivery.deliver import deliver_correction
 from etl.delivery.withdrawal import NothingRead
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
+from etl.runs.follow import NOTHING_CHANGED, RunControl
 from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.base import ContinuedStream
 from etl.runs.kinds.open import continued_stream_of
 from etl.runs.preflight import unknown_streams
-from etl.runs.recovery.base import OnProgress, RecoveryRequest, Seeded
+from etl.runs.recovery.base import OnProgress, RecoveryRequest, Seeded, heeding
 from etl.runs.recovery.withdrawal_plan import WithdrawalPlan, plan_withdrawal, stateless
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
@@ -58,13 +59,16 @@ def withdraw(
     spark: SparkSession | None = None,
     began: Callable[[str], None] = lambda _: None,
     on_step: Listener | None = None,
+    control: RunControl | None = None,
 ) -> Withdrawn:
     """Take out of both sinks at once what `planned` names, and let the next run read its inputs again; or raise.
 
     Nothing is changed where it raises before the commit. After CommitUnknown the same command tells whether it was done.
     The withdrawal is on record as a run beside the stream, with its plan, `who`
-    and `why`. `on_progress` hears of each batch that is run again for the state; `began` is told the run's id.
+    and `why`. `on_progress` hears of each batch that is run again for the state; `began` is told the run's id. It raises
+    Stopped after such a batch where `control` is told to stop.
     """
+    control = control or RunControl(correction_left=NOTHING_CHANGED)
     if not why.strip():
         raise SetupError("Going back needs a reason", remedy=f"add {WHY}")
     planned.refuse()
@@ -73,14 +77,17 @@ def withdraw(
     if problem := unknown_streams(stream.dsn, stream.checkpoints):
         raise problem
     lease = claim(stream.dsn, pipeline)
-    with leased(stream.dsn, lease, failed_as="withdrawal"), a_session(workspace, spark) as session:
+    with leased(stream.dsn, lease, control, failed_as="withdrawal"), a_session(workspace, spark) as session:
         _refuse_other(planned, plan_withdrawal(workspace, pipeline, planned.before, spark=session))
         with transaction(stream.dsn) as cursor:
             beside = correction.begin(
                 cursor, pipeline.name, "withdrawal", who=who, why=why, plan=planned.json()
             )
         request = RecoveryRequest(
-            lease=lease, command="the same command", on_progress=on_progress, accepted=None
+            lease=lease,
+            command="the same command",
+            on_progress=heeding(control, on_progress),
+            accepted=None,
         )
         with leased(stream.dsn, beside, began=began):
             return _withdrawn(stream, planned, request, beside, session, on_step)

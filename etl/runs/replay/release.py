@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from etl.common.database import kept_connections, transaction
-from etl.common.errors import ContractBroken, SetupError, Stopped
+from etl.common.errors import ContractBroken, SetupError
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.steps import Listener
 from etl.delivery import correction
@@ -86,8 +86,8 @@ def release(
             (origin, rows, _corrected(opened, rows, corrections)) for origin, rows in _by_delivery(held)
         ]
         for number, (origin, rows, table) in enumerate(corrected):
-            if control is not None and control.by_signal:
-                raise Stopped(control.by_signal, left=GIVEN_UP)
+            if control is not None:
+                control.require_going_on()
             ids = tuple(one.quarantine_id for one in rows)
             change = Correction(name="release", files={}, released_from=origin, rows=ids, who=who, why=why)
             batch = ReleaseBatch(micro=_micro(opened, number, rows, table, workspace), origin=origin)
