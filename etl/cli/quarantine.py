@@ -238,13 +238,13 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Judge held rows again, corrected or not, and deliver those that pass."""
-    from etl.ledger.quarantine import read_corrections
     from etl.runs.follow import RunControl, heeded
+    from etl.runs.replay.corrections import read_corrections
     from etl.runs.replay.release import GIVEN_UP
     from etl.runs.replay.release import release as release_rows
 
     workspace = _workspace(name)
-    changes = read_corrections(corrections) if corrections else {}
+    changes = read_corrections(corrections, workspace.settings.bounds) if corrections else {}
     if changes and not (rows.named or rows.everything):
         rows = replace(rows, ids=list(changes))
     held = rows.held(workspace, name, why=why)

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etl.common.database import migrate, rows_as, transaction
 from etl.common.errors import NeedsPerson, SetupError
-from etl.common.number_ranges import MOST
 from etl.common.statements import Statements
 from etl.common.wording import first_few, pluralize
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 STATEMENTS = Statements(__name__)
-
-log = logging.getLogger("sluice")
 
 HELD = "held"
 _NOT_AS_READ = re.compile(r"postgres_encoding\((.*)\)")  # the reason that staging gives to such text
@@ -185,52 +178,3 @@ def discard(dsn: str, pipeline: str, ids: Sequence[int], *, who: str, why: str) 
                 remedy=f"`sluice quarantine list {pipeline}`",
             )
     return count
-
-
-def read_corrections(file: Path) -> dict[int, dict[str, Any]]:
-    """Read columns to be set, by quarantine id, from JSON Lines such as `export` writes.
-
-    A line without a row, as `export` writes one of a malformed record, corrects nothing and is left out. Raises
-    SetupError where the file can't be read, a line is no correction, or a row is corrected twice.
-    """
-    found: dict[int, dict[str, Any]] = {}
-    without: list[int] = []
-    try:
-        # A Windows editor begins a file with a mark.
-        lines = file.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: a text may hold U+2028
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"{file} can't be read: {error}", remedy="name a file of JSON Lines") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        quarantine_id, values = _correction(file, number, line)
-        if values is None:
-            without.append(quarantine_id)
-            continue
-        if quarantine_id in found:
-            raise SetupError(
-                f"{file}, line {number}: row {quarantine_id} is corrected twice", remedy="keep one"
-            )
-        found[quarantine_id] = values
-    if without:
-        log.warning(
-            "%s: %s left out, without a row to correct: number %s",
-            file,
-            pluralize(len(without), "line"),
-            first_few(without),
-        )
-    return found
-
-
-def _correction(file: Path, number: int, line: str) -> tuple[int, dict[str, Any] | None]:
-    try:
-        one = json.loads(line)
-        quarantine_id, values = one["quarantine_id"], one["row"]
-        if type(quarantine_id) is int and 0 < quarantine_id <= MOST and isinstance(values, dict | None):
-            return quarantine_id, values
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise SetupError(
-        f'{file}, line {number} is not {{"quarantine_id": 7, "row": {{"column": value}}}}',
-        remedy="`sluice quarantine export` writes such lines: correct these",
-    )

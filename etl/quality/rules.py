@@ -43,6 +43,22 @@ class Rules:
         return to_arrow_schema(self.schema, timezone="UTC")
 
     @property
+    def nested(self) -> Mapping[str, pa.DataType]:
+        """Return the types, as the transform puts them out, of the columns that are JSON text."""
+        from pyspark.errors import PySparkTypeError
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        from etl.spark.frames import nested_fields
+
+        types = {}
+        for field in nested_fields(self.schema):
+            try:
+                types[field.name] = to_arrow_type(field.dataType, timezone="UTC")
+            except PySparkTypeError:
+                types[field.name] = pa.null()  # Arrow has no such type
+        return types
+
+    @property
     def stage_rules(self) -> tuple[StageRule, ...]:
         return self.suite.stage_rules
 

@@ -30,8 +30,8 @@ from etl.ledger.quarantine import HeldRow, held_rows
 from etl.ledger.quarantine import RowSelection as Rows
 from etl.operations.audit.audit import audit
 from etl.pipeline import Pipeline
+from etl.runs.replay.corrections import corrected_rows
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
-from etl.runs.replay.release import typed
 from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.sinks.lake.table import Lake
@@ -336,8 +336,8 @@ class Walk:
         if not rows:
             return None
         ids = tuple(one.quarantine_id for one in rows)
-        values = [{**(one.values or {}), "name": oracle.MENDED} for one in rows]
-        table = typed(values, oracle.COLUMNS, ids).append_column(
+        named = {number: {"name": oracle.MENDED} for number in ids}
+        table = corrected_rows(rows, named, oracle.COLUMNS).append_column(
             "_flags0", pa.array([0] * len(ids), pa.int64())
         )
         change = Correction(name="release", files={}, released_from=origin, rows=ids, who="walk", why="")

@@ -8,17 +8,16 @@ apply to a handful of its rows.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from etl.common.database import kept_connections, transaction
 from etl.common.errors import ContractBroken, SetupError
+from etl.common.record_bounds import Bounds
 from etl.common.record_columns import SOURCE_PATH
 from etl.common.steps import Listener
 from etl.delivery import correction
@@ -32,10 +31,10 @@ from etl.ledger.quarantine import HeldRow
 from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import leased, require_sink
+from etl.runs.replay.corrections import Corrections, beside_of, corrected_rows
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.summary import Progress
-from etl.sinks.columns import in_words
 from etl.sinks.modes import mode_of
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
 
 GIVEN_UP = "what it has reported is released, and all else is held as before"  # by a signal, before a commit
-Corrections = Mapping[int, Mapping[str, Any]]  # quarantine id -> column -> value as in JSON
 
 
 @kept_connections()
@@ -76,6 +74,7 @@ def release(
     with transaction(dsn) as cursor:
         require_sink(cursor, pipeline)
         lease = correction.begin(cursor, pipeline.name, "release", who=who, why=why)
+    bounds = workspace.settings.bounds
     receipts: list[Receipt] = []
     refused: list[ContractBroken] = []
     with leased(dsn, lease, began=began), a_session(workspace, spark) as session:
@@ -83,7 +82,8 @@ def release(
 
         opened = open_pipeline(workspace, pipeline, session, outside_stream=True)
         corrected = [
-            (origin, rows, _corrected(opened, rows, corrections)) for origin, rows in _by_delivery(held)
+            (origin, rows, _corrected(opened, rows, corrections, bounds))
+            for origin, rows in _by_delivery(held)
         ]
         for number, (origin, rows, table) in enumerate(corrected):
             if control is not None:
@@ -148,21 +148,12 @@ def _refuse(pipeline: Pipeline, held: Sequence[HeldRow], corrections: Correction
             )
 
 
-def _corrected(opened: OpenedPipeline, rows: Sequence[HeldRow], corrections: Corrections) -> pa.Table:
-    """Return the rows as they are to be released, their corrections applied.
-
-    Raises SetupError, before any row of any delivery is released, where one does not fit.
-    """
-    columns = opened.rules.arrow_schema
-    for one in rows:
-        given = corrections.get(one.quarantine_id, {})
-        if one.row is None and (lacking := [name for name in columns.names if name not in given]):
-            raise SetupError(
-                f"Row {one.quarantine_id} never was a row, and its correction lacks {', '.join(lacking)}",
-                remedy="give each of its columns a value, null where it has none",
-            )
-    values = [{**(one.values or {}), **corrections.get(one.quarantine_id, {})} for one in rows]
-    return typed(values, columns, [one.quarantine_id for one in rows])
+def _corrected(
+    opened: OpenedPipeline, rows: Sequence[HeldRow], corrections: Corrections, bounds: Bounds
+) -> pa.Table:
+    """Return the rows as they are to be released; raise SetupError before any of any delivery is."""
+    columns, nested = opened.rules.arrow_schema, opened.rules.nested
+    return corrected_rows(rows, corrections, columns, nested=nested, bounds=bounds)
 
 
 def _micro(
@@ -182,74 +173,27 @@ def _micro(
 
 
 def _frame(opened: OpenedPipeline, table: pa.Table, paths: Sequence[str | None]) -> DataFrame:
-    """Make a frame of the rows, each beside its record's file, with which it is held once more where it breaks a rule."""
+    """Make a frame of the rows, each beside its record's file, with which it is held once more where it breaks a rule.
+
+    What is corrected of a nested column becomes text as the transform's own does.
+    """
+    from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
+    from etl.spark.frames import NESTED, nested_fields, quoted
+
+    fields = opened.rules.schema.fields
+    beside = {
+        one.name: StructField(beside_of(one.name), one.dataType) for one in nested_fields(opened.rules.schema)
+    }
+    beside = {name: one for name, one in beside.items() if one.name in table.column_names}
     named = table.append_column(SOURCE_PATH, pa.array(paths, pa.string()))
-    schema = StructType([*opened.rules.schema.fields, StructField(SOURCE_PATH, StringType())])
-    return opened.source.counting_none(opened.source.spark.createDataFrame(named, schema))
-
-
-def typed(values: Sequence[Mapping[str, Any]], columns: pa.Schema, ids: Sequence[int]) -> pa.Table:
-    """Convert rows whose values are as JSON has them to the columns' types.
-
-    Raises SetupError, which names the row that does not fit.
-    """
-    for number, row in zip(ids, values, strict=True):
-        if unknown := sorted(row.keys() - set(columns.names)):
-            raise SetupError(
-                f"Row {number} is given columns that the pipeline has not: {', '.join(unknown)}",
-                remedy=f"its columns are {', '.join(columns.names)}",
-            )
-    arrays = [_column(field, [row.get(field.name) for row in values], ids) for field in columns]
-    return pa.Table.from_arrays(arrays, schema=columns)
-
-
-def _column(field: pa.Field, values: Sequence[Any], ids: Sequence[int]) -> pa.Array:
-    arrays = []
-    for number, value in zip(ids, values, strict=True):
-        try:
-            arrays.append(_value(value, field.type))
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise SetupError(
-                f"Row {number}: {value!r} is no value of column {field.name}, which is {in_words(field.type)}: {error}",
-                remedy="correct it in the file of corrections",
-            ) from error
-    return pa.concat_arrays(arrays)
-
-
-def _value(value: Any, kind: pa.DataType) -> pa.Array:
-    _refuse_another(value, kind)
-    if isinstance(value, float) and pa.types.is_decimal(kind):
-        value = repr(value)
-    if isinstance(value, str) and pa.types.is_binary(kind):
-        return pa.array([bytes.fromhex(value)], kind)
-    if isinstance(value, str) and _beyond(value) and pa.types.is_temporal(kind):
-        unit: Any = "D" if pa.types.is_date32(kind) else kind.unit
-        moment = np.datetime64(value.replace(" ", "T").removesuffix("Z"), unit).astype("int64")
-        return pa.array([moment.item()], pa.int32() if unit == "D" else pa.int64()).view(kind)
-    if isinstance(value, str) and not pa.types.is_string(kind):
-        return pa.array([value]).cast(kind)
-    return pa.array([value], kind)
-
-
-def _refuse_another(value: Any, kind: pa.DataType) -> None:
-    """Raise TypeError or ValueError where Arrow would take the value for another one.
-
-    It would take a number for a moment, and a fraction or hexadecimal for a whole number.
-    """
-    if pa.types.is_temporal(kind) and isinstance(value, int | float):
-        raise TypeError('a moment is text, such as "2024-01-31T12:00:00Z"')
-    if pa.types.is_integer(kind) and isinstance(value, float) and not value.is_integer():
-        raise ValueError("it is no whole number")
-    if pa.types.is_integer(kind) and isinstance(value, str) and not re.fullmatch(r"[+-]?\d+", value):
-        raise ValueError("it is no whole number")
-
-
-def _beyond(moment: str) -> bool:
-    """Tell whether a moment's year has not four digits: Arrow writes such moments and does not read them."""
-    year = moment.lstrip("-").partition("-")[0]
-    return moment.startswith("-") or (year.isdigit() and len(year) > 4)
+    schema = StructType([*fields, *beside.values(), StructField(SOURCE_PATH, StringType())])
+    frame = opened.source.spark.createDataFrame(named, schema)
+    for name, one in beside.items():
+        text = F.to_json(F.col(quoted(one.name)), NESTED)
+        frame = frame.withColumn(name, F.coalesce(text, F.col(quoted(name))))
+    return opened.source.counting_none(frame.drop(*(one.name for one in beside.values())))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
+import numpy as np
 import psycopg2
 import psycopg2.extensions
 import pyarrow as pa
+import pyarrow.compute as pc
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg2 import sql
 
@@ -188,9 +190,25 @@ def plain_values(values: pa.Array) -> list[Any]:
     """Return the values as Python's, moments as ISO text, because Python's own end at the year 9999."""
     kind = values.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        values = values.cast(pa.string())
+        values = _moments_as_text(values)
     plain: list[Any] = values.to_pylist()
     return plain
+
+
+def _moments_as_text(values: pa.Array) -> pa.Array:
+    """Write moments as ISO text; those whose year has more than 16 bits by NumPy, for Arrow writes other years of them."""
+    kind = values.type
+    unit: Any = "D" if pa.types.is_date(kind) else kind.unit
+    whole, zone = pa.int32() if unit == "D" else pa.int64(), "Z" if unit != "D" and kind.tz else ""
+    first, end = (np.datetime64(f"{year}-01-01", unit).astype("int64").item() for year in (-32767, 32768))
+    numbers = values.view(whole)
+    far = pc.or_(pc.less(numbers, first), pc.greater_equal(numbers, end))
+    texts = pc.if_else(far, None, values).cast(pa.string())
+    if not pc.any(far).as_py():
+        return texts
+    moments = numbers.filter(far).to_numpy().astype(f"datetime64[{unit}]")
+    written = [f"{text.replace('T', ' ')}{zone}" for text in np.datetime_as_string(moments).tolist()]
+    return pc.replace_with_mask(texts, far.fill_null(False), pa.array(written, pa.string()))
 
 
 def _as_text(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import islice
+from typing import Any
 
 from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.wording import pluralize
@@ -39,23 +40,35 @@ def _decoded(line: bytes) -> str:
         raise Misfit.of_bytes(error, "UTF-8") from error
 
 
+def value_of(text: str, bounds: Bounds = DEFAULT) -> Any:
+    """Parse one JSON value, each number as it is written; raise Misfit where the text is none, or is beyond the bounds."""
+    _require_within(text, bounds)
+    try:
+        return _DECODER.decode(text.strip(BLANK))
+    except json.JSONDecodeError as error:
+        raise Misfit(_no_json(error)) from error
+
+
 def _parsed(text: str) -> Members:
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        seen = error.msg.removesuffix(" at")
-        where = (
-            f"character {error.pos + 1}" if error.pos < len(text) else f"its end, after character {len(text)}"
-        )
         hint = f"; {_ARRAY}" if text.startswith("[") else ""
         if text.startswith("{") and error.pos >= len(text):
             hint = f"; {_GOES_ON}"
-        raise Misfit(f"no JSON: {seen} at {where}{hint}") from error
+        raise Misfit(f"{_no_json(error)}{hint}") from error
     if not isinstance(value, Members):
         raise Misfit.of(
             value, f"one JSON object a line; {_ARRAY}" if isinstance(value, list) else "a JSON object"
         )
     return value
+
+
+def _no_json(error: json.JSONDecodeError) -> str:
+    """Say where a text is no JSON."""
+    at_end = error.pos >= len(error.doc)
+    where = f"its end, after character {len(error.doc)}" if at_end else f"character {error.pos + 1}"
+    return f"no JSON: {error.msg.removesuffix(' at')} at {where}"
 
 
 def _require_within(text: str, bounds: Bounds) -> None:

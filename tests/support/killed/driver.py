@@ -39,7 +39,7 @@ from etl.ledger.streams import register_stream
 from etl.operations.audit.recount import parquet_rows
 from etl.pipeline import Append, Sink, Upsert, day
 from etl.runs.heartbeat import drop_leftover_staging
-from etl.runs.replay.release import typed
+from etl.runs.replay.corrections import corrected_rows
 from etl.sinks.columns import DELIVERY
 from etl.sinks.lake.parquet_writer import ObjectStore
 from etl.sinks.lake.table import Lake
@@ -268,9 +268,10 @@ def release(case: Case, lake: Lake, workers: Workers) -> None:
     ]
     if not nameless:
         return
-    values = [{**(one.values or {}), "name": oracle.MENDED} for one in nameless]
     ids = tuple(one.quarantine_id for one in nameless)
-    rows = typed(values, oracle.COLUMNS, ids).append_column("_flags0", pa.array([0] * len(ids), pa.int64()))
+    named = {number: {"name": oracle.MENDED} for number in ids}
+    rows = corrected_rows(nameless, named, oracle.COLUMNS)
+    rows = rows.append_column("_flags0", pa.array([0] * len(ids), pa.int64()))
     change = Correction(
         name="release", files={}, released_from=nameless[0].delivery_id, rows=ids, who="tests", why="mended"
     )
