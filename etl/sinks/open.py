@@ -10,6 +10,8 @@ import pyarrow as pa
 from etl.common.database import Cursor, transaction
 from etl.common.errors import TableRefused
 from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
+from etl.common.statements import Statements
+from etl.common.wording import WHY
 from etl.ledger.deliveries import LiveDelivery, deliveries_in_force
 from etl.ledger.streams import current_stream
 from etl.pipeline import Partition, Pipeline, Sink
@@ -19,6 +21,8 @@ from etl.sinks.lake.table import Lake, LakeTable
 from etl.sinks.modes import SinkMode, mode_of
 from etl.sinks.warehouse.row_size import table_limits
 from etl.sinks.warehouse.table import Warehouse
+
+STATEMENTS = Statements(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +45,8 @@ class Sinks:
 def open_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake, fills: bool = False) -> Sinks:
     """Create both sinks' tables where they are missing; raise TableRefused where they do not fit.
 
-    A table or a column that deliveries had filled, and that is gone, is not covered up by an empty one,
-    unless this run `fills` it.
+    A table or a column that deliveries had filled, and that is gone, is not covered up by an empty one, nor is
+    a table without a row gone on with, unless this run `fills` it.
     """
     refuse_unfit(pipeline, columns)
     sinks = closed_sinks(pipeline, columns, dsn=dsn, lake=lake)
@@ -77,21 +81,42 @@ def closed_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake
 
 
 def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
-    """Raise TableRefused where PostgreSQL lacks the table or a column that the lake has delivered rows of."""
+    """Raise TableRefused where PostgreSQL lacks the table, a column or all rows that deliveries had filled."""
     pointer = sinks.table.pointer(cursor)
-    if pointer is None or (lacking := sinks.warehouse.lacks(cursor)) == []:
+    if pointer is None:
+        return
+    lacking = sinks.warehouse.lacks(cursor)
+    if lacking == []:
+        if _emptied(cursor, sinks):
+            raise _lost(cursor, sinks, "holds no row")
         return
     metadata = sinks.table.load(pointer)
     if metadata.current_snapshot() is None:
         return
     there = set(arrow_schema(metadata.schema()).names)
     lost = None if lacking is None else [one for one in lacking if one in there]
-    if lost == []:
-        return  # new ones, which the first delivery adds
+    if lost != []:  # else they are new ones, which the first delivery adds
+        raise _lost(
+            cursor, sinks, "is gone" if lost is None else f"has no longer the columns {', '.join(lost)}"
+        )
+
+
+def _emptied(cursor: Cursor, sinks: Sinks) -> bool:
+    """Tell whether the table holds none of the rows that the ledger says it has, as one that was made anew by hand.
+
+    Of a table that each delivery replaces, the next one brings all rows back.
+    """
+    if sinks.mode.only_newest:
+        return False
+    STATEMENTS.execute(cursor, "emptied", target=sinks.warehouse.target, pipeline=sinks.pipeline.name)
+    [(emptied,)] = cursor.fetchall()
+    return bool(emptied)
+
+
+def _lost(cursor: Cursor, sinks: Sinks, what: str) -> TableRefused:
     pipeline = sinks.pipeline
-    what = "is gone" if lost is None else f"has no longer the columns {', '.join(lost)}"
     stream = current_stream(cursor, pipeline.name)
-    raise TableRefused(
+    return TableRefused(
         f"Table {pipeline.table} {what}, and deliveries of pipeline {pipeline.name} had filled it: new batches would"
         " not bring these rows back",
         remedy=table_back(
@@ -101,16 +126,22 @@ def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
 
 
 def table_back(pipeline: Pipeline, in_force: Sequence[LiveDelivery], *, state: bool) -> str:
-    """Name the way back of a table that is gone, or lacks columns: what is made anew by hand is empty, and stays so.
+    """Name the way back of a table that is gone, empty or lacks columns: what is made anew by hand is empty, and stays so.
 
     `in_force` are the pipeline's deliveries whose place no later one has taken, in the order of their commits.
     """
     back = f"put table {pipeline.table} back as it was, with its rows, from a backup or under its name"
-    filling = mode_of(pipeline.sink).in_force(in_force)
-    if not pipeline.replayable or state or not filling:
+    batches = [one.delivery_id for one in in_force if one.kind in ("stream", "replay")]
+    newest = mode_of(pipeline.sink).only_newest
+    if not (pipeline.replayable and batches) or (state and newest):
         return back
-    last = max(one.delivery_id for one in filling)
-    which = f"{last}" if mode_of(pipeline.sink).only_newest else f"1..{last}"
+    if state:
+        return (
+            f"{back}; or `sluice recover {pipeline.name} --before {batches[0]} {WHY}` takes all out of both sinks, and the"
+            " next run computes it anew; --plan says what it would do"
+        )
+    last = max(one.delivery_id for one in in_force)
+    which = batches[-1] if newest else f"1..{last}"
     return (
         f"{back}; or `sluice replay {pipeline.name} --deliveries {which} --accept-changed` fills it from the inputs again;"
         " --plan says what it would do"

@@ -113,7 +113,9 @@ def _withdrawn(
 ) -> Withdrawn:
     from etl.runs.opened import open_pipeline
 
-    opened = open_pipeline(stream.workspace, stream.pipeline, session, outside_stream=True)
+    # What nothing stays in may have been emptied, or be gone.
+    fills = not planned.kept
+    opened = open_pipeline(stream.workspace, stream.pipeline, session, outside_stream=True, fills=fills)
     if not opened.state:
         raise stateless(stream.pipeline.name, planned.before)
     seeded: list[Seeded] = []
