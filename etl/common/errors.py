@@ -128,7 +128,7 @@ class SparkEnded(SluiceError):
 
 
 class BatchEndsSpark(NeedsPerson):
-    """Spark has ended at each of several tries of one batch, as it would again; nothing of the batch was delivered."""
+    """Spark, or the whole run, has ended at each of several tries of one batch, as it would again; nothing was delivered."""
 
 
 class Busy(SluiceError):

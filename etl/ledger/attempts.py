@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from etl.common.database import Cursor, rows
 from etl.common.errors import Busy
@@ -11,6 +12,15 @@ from etl.ledger.deliveries import KnownAttempt
 from etl.ledger.leases import Lease
 
 STATEMENTS = Statements(__name__)
+
+
+class KilledAt(NamedTuple):
+    """A batch at which runs were killed or cut off, without a word and without being asked to stop."""
+
+    batch_id: int
+    tries: int  # runs that this happened to
+    holder: str  # the last of them: host and process
+    seen_at: str  # its last heartbeat, in UTC
 
 
 def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> int:
@@ -76,6 +86,13 @@ def ended_spark(cursor: Cursor, lease: Lease) -> tuple[int, int]:
     STATEMENTS.execute(cursor, "ended_spark", run=lease.run_id)
     found = cursor.fetchone()
     return (int(found[0]), int(found[1])) if found else (0, 0)
+
+
+def killed_at(cursor: Cursor, lease: Lease, stream_id: str) -> KilledAt | None:
+    """Return the batch at which the run before this one was killed or cut off; None where it ended otherwise."""
+    STATEMENTS.execute(cursor, "killed_at", pipeline=lease.pipeline, run=lease.run_id, stream=stream_id)
+    found = cursor.fetchone()
+    return KilledAt(*found) if found else None
 
 
 def close_attempt(cursor: Cursor, lease: Lease, delivery_id: int, outcome: str) -> bool:

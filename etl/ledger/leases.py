@@ -139,6 +139,11 @@ def stop_asked(cursor: Cursor, lease: Lease) -> str | None:
     return None if found is None else str(found[0])
 
 
+def note_stop(cursor: Cursor, lease: Lease, who: str) -> None:
+    """Record who asked this run to stop, for others to see; who asked first stays."""
+    STATEMENTS.execute(cursor, "note_stop", run=lease.run_id, who=who)
+
+
 def end_run(cursor: Cursor, lease: Lease, ending: RunOutcome, *, kind: str | None = None) -> None:
     """Record how the run ended: at once, whoever holds the lock of the pipeline's row.
 

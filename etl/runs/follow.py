@@ -81,7 +81,12 @@ class RunControl:
             self.stop_requested_by = by
 
     def ask_ledger(self, cursor: Cursor, lease: Lease) -> None:
-        """Note, and log at once, who asked the run to stop by `sluice stop`; nobody may have."""
+        """Note, and log at once, who asked the run to stop by `sluice stop`; nobody may have.
+
+        A signal that it heard is noted in the ledger: should it be killed next, it was not by its batch.
+        """
+        if self.by_signal is not None:
+            leases.note_stop(cursor, lease, self.by_signal.name)
         by = leases.stop_asked(cursor, lease)
         if by is not None and self.stop_requested_by is None:
             log.info(

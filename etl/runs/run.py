@@ -94,6 +94,7 @@ def _deliver_all(
     )
     if control.every is None and stream_run.nothing_new():
         return _ended(summary, started)
+    stream_run.refuse_killer()
     try:
         with raising_service_errors(), a_session(workspace, spark, queries=False) as session:
             stream_run.deliver_all(session)

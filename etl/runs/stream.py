@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -202,15 +202,32 @@ class StreamRun:
         if tries < TRIES:
             return None
         name = self.pipeline.name
-        reads = (
-            f" The batch reads {pluralize(len(files), 'file')}: {first_few(files, FILES)}." if files else ""
-        )
         return BatchEndsSpark(
             f"Batch {batch} of {name} has ended Spark at each of {pluralize(tries, 'try', 'tries')}, the last time so:"
-            f" {error.seen.removesuffix('.')}.{reads}",
+            f" {error.seen.removesuffix('.')}.{_reading(files)}",
             remedy=f"{one_file(name, files)}correct what the transform does to it, or give Spark more memory"
             " (spark.driver.memory in SLUICE_SPARK_CONF), then run again; or"
             f" {StreamDelivery().smaller(name)}. Of the last time: {error.remedy}",
+        )
+
+    def refuse_killer(self) -> None:
+        """Raise BatchEndsSpark where run after run was killed at the batch that comes next; the run after this tries it.
+
+        What is killed says nothing of it, so the next run does, in the place of another try.
+        """
+        with transaction(self._dsn) as cursor:
+            killed = attempts.killed_at(cursor, self.lease, self.stream_id)
+        if killed is None or killed.tries < TRIES:
+            return
+        name, files, again = self.pipeline.name, self._files_of(killed.batch_id), run_command(self.pipeline)
+        host, _, process = killed.holder.partition("/")
+        raise BatchEndsSpark(
+            f"Batch {killed.batch_id} of {name} was not tried again: at each of"
+            f" {pluralize(killed.tries, 'try', 'tries')} the whole run was killed or cut off, the last one as process"
+            f" {process} of {host}, last seen at {killed.seen_at} UTC.{_reading(files)}",
+            remedy=f"`dmesg` on {host} tells whether the kernel ended it for want of memory; {one_file(name, files)}correct"
+            f" what the transform does to it, or give the run more memory; or {StreamDelivery().smaller(name)}."
+            f" `{again}` then tries it once more",
         )
 
     def _on_batch(self, opened: OpenedPipeline, known: StreamState, recorder: ProgressRecorder) -> OnBatch:
@@ -284,6 +301,10 @@ class StreamRun:
     def _require_readable(self, opened: OpenedPipeline) -> None:
         """Raise where what comes next can't be read, or Spark could not go on with the checkpoint."""
         opened.source.require_readable(self._dsn, self._state(), self._checkpoint())
+
+
+def _reading(files: Sequence[str]) -> str:
+    return f" The batch reads {pluralize(len(files), 'file')}: {first_few(files, FILES)}." if files else ""
 
 
 @contextmanager

@@ -38,6 +38,20 @@ WHERE last.outcome IS DISTINCT FROM 'delivered'
   AND (r.run_id = %(run)s OR r.outcome IN ('SparkEnded', 'BatchEndsSpark'))
 GROUP BY last.batch_id
 
+-- name: killed_at
+-- The batch of a stream at which the run before this one was killed, at how many runs' tries of it that has happened, and
+-- the last of these. A run that was asked to stop is none of them: whoever asked may have killed it, not to wait.
+SELECT last.batch_id, count(DISTINCT r.run_id), before.holder, to_char(before.seen_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+FROM (SELECT * FROM sluice.run WHERE pipeline = %(pipeline)s AND kind = 'stream' AND run_id <> %(run)s
+      ORDER BY started_at DESC LIMIT 1) before
+CROSS JOIN LATERAL (SELECT batch_id, outcome FROM sluice.attempt
+      WHERE lease_token = before.run_id AND stream_id = %(stream)s AND NOT adopted ORDER BY delivery_id DESC LIMIT 1) last
+JOIN sluice.attempt a ON a.stream_id = %(stream)s AND a.batch_id = last.batch_id AND NOT a.adopted AND a.outcome = 'fenced'
+JOIN sluice.run r ON r.run_id = a.lease_token
+WHERE before.outcome = 'lost its lease' AND last.outcome = 'fenced' AND before.stop_asked_at IS NULL
+  AND r.outcome = 'lost its lease' AND r.stop_asked_at IS NULL
+GROUP BY last.batch_id, before.holder, before.seen_at
+
 -- name: skip_numbers
 -- Makes sure that numbers up to this one are never given out again.
 SELECT setval('sluice.delivery_number', %(number)s) FROM sluice.delivery_number

@@ -54,6 +54,10 @@ WHERE r.run_id = %(run)s AND p.name = %(pipeline)s
 -- Who asked this run to stop; no row when nobody did.
 SELECT r.stop_asked_by FROM sluice.run r WHERE r.run_id = %(run)s AND r.stop_asked_at IS NOT NULL
 
+-- name: note_stop
+-- Notes who asked this run to stop, unless somebody did before.
+UPDATE sluice.run SET stop_asked_at = now(), stop_asked_by = %(who)s WHERE run_id = %(run)s AND stop_asked_at IS NULL
+
 -- name: give_lease_back
 -- Ends the holder's lease; changes no row when it was taken away.
 UPDATE sluice.pipeline SET lease_token = NULL WHERE name = %(pipeline)s AND lease_token = %(run)s

@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from etl.common.errors import BatchEndsSpark, SparkEnded
+from etl.common.steps import Step
 from etl.operations.control.status import states
 from etl.operations.suites.try_out import try_out
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from tests.support.data.orders import DECLARATION, NAME, Landed, orders
-from tests.support.home import Home
+from tests.support.home import Home, once_at
 
 KILLS = """
     import os
@@ -54,7 +55,19 @@ def test_a_batch_that_kills_its_worker_is_a_persons_at_the_third_try(home: Home)
     assert told.state == "last run: BatchEndsSpark"
     assert told.next == "sluice run orders"
 
+    home.ask("UPDATE sluice.attempt SET outcome = 'fenced', closed_at = now()")
+    home.ask("UPDATE sluice.run SET outcome = 'lost its lease', stop_asked_at = now(), stop_asked_by = 'x'")
     home.declare(max_files=1)
+    with once_at(Step.ATTEMPT_OPENED, end_spark), pytest.raises(SparkEnded, match="once more"):
+        home.run()  # who had asked the others to stop may have killed them
+    home.ask("UPDATE sluice.attempt SET outcome = 'fenced', closed_at = now()")
+    home.ask("UPDATE sluice.run SET outcome = 'lost its lease', stop_asked_at = NULL, stop_asked_by = NULL")
+    with pytest.raises(
+        BatchEndsSpark, match="at each of 4 tries the whole run was killed or cut off"
+    ) as refused:
+        home.run()
+    assert refused.value.seen.endswith(f" UTC. The batch reads 1 file: {file}.")
+    assert refused.value.remedy.endswith("`sluice run orders` then tries it once more")
     home.run()
     home.assert_holds(landed)
 
@@ -81,6 +94,10 @@ def test_a_batch_that_ends_spark_is_planned_anew_by_recover_when_a_person_makes_
     with pytest.raises(SparkEnded):
         home.run()
     home.assert_rows(landed)
+
+
+def end_spark() -> None:
+    raise SparkEnded("Spark ended once more", remedy="run again")
 
 
 def declare(home: Home, within: str, *, max_files: int = 1) -> None:

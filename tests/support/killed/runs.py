@@ -62,7 +62,13 @@ class Runs:
         return int(os.read(self.reached, 4096).split()[0])
 
     def forget(self) -> None:
-        """Discard what processes that are dead by now have reported after the first one."""
+        """Discard what processes that are dead by now have reported after the first one.
+
+        They count as asked to stop before they were killed: three kills at one batch would else be that batch's.
+        """
+        self.home.ask(
+            "UPDATE sluice.run SET stop_asked_at = now(), stop_asked_by = 'x' WHERE stop_asked_at IS NULL"
+        )
         while wait([self.reached], 0):
             os.read(self.reached, 4096)
 
