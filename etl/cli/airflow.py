@@ -71,6 +71,7 @@ def trigger(name: PipelineName) -> None:
             remedy=f"`sluice airflow dags unpause {name}` keeps one up; `sluice status {name}` shows what it does",
         )
     running = stack.require_running(workspace.settings)
+    stack.require_same_folders(workspace.settings)
     api = sign_in(running.address, running.login)
     summary = trigger_pipeline(api, name, err.print)
     for line in summary_lines(workspace, pipeline, summary):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 import signal
 import stat
@@ -24,7 +25,7 @@ from etl.airflow.local.environment import URL_VARIABLE
 from etl.airflow.local.installation import Airflow, note_of
 from etl.airflow.local.stack import COMPONENTS
 from etl.common.errors import SetupError
-from etl.common.settings import Settings
+from etl.common.settings import Settings, same_place
 from etl.services.process import recall, remember
 from tests.support.airflow.command import AirflowHome
 from tests.support.processes import answers
@@ -221,3 +222,21 @@ def test_a_dag_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> No
     with pytest.raises(SetupError, match="from which Airflow would load its DAGs"):
         stack.up(Settings(home=tmp_path / "home", dags=tmp_path / "none"))
     assert not (tmp_path / "home").exists()
+
+
+def test_an_airflow_that_was_started_with_other_folders_is_told_with_both(tmp_path: Path) -> None:
+    before = Settings(home=tmp_path, pipelines=(tmp_path / "before",), suites=(tmp_path,), dags=tmp_path)
+    now = before.model_copy(update={"pipelines": (tmp_path / "now", tmp_path / "before")})
+    (tmp_path / "airflow").mkdir()
+    code = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(code, stdin=subprocess.PIPE, env=os.environ | same_place(before)) as processor:
+        remember(note_of(tmp_path / "airflow", "dag-processor"), psutil.Process(processor.pid), 1)
+        stack.require_same_folders(before)
+        with pytest.raises(SetupError) as told:
+            stack.require_same_folders(now)
+        processor.communicate(b"\n")
+    assert told.value.seen == (
+        f"Airflow runs with SLUICE_PIPELINES {tmp_path}/before, the settings want {tmp_path}/now:{tmp_path}/before"
+    )
+    assert "`sluice down`, then `sluice airflow --detach`" in told.value.remedy
+    stack.require_same_folders(now)  # it runs no more

@@ -37,7 +37,7 @@ from etl.airflow.local.environment import (
 from etl.airflow.local.installation import Airflow, note_of
 from etl.common.database import create_database
 from etl.common.errors import ServiceAway, SetupError
-from etl.common.settings import Settings
+from etl.common.settings import Settings, same_place
 from etl.services import Services
 from etl.services.process import (
     choose_port,
@@ -50,13 +50,15 @@ from etl.services.process import (
     tell,
 )
 
+DAG_PROCESSOR = "dag-processor"
 COMPONENTS = {  # name: its command
     "scheduler": ("scheduler", "--skip-serve-logs"),
     "triggerer": ("triggerer", "--skip-serve-logs"),
-    "dag-processor": ("dag-processor",),
+    DAG_PROCESSOR: ("dag-processor",),
     "api-server": ("api-server",),
 }
 SUPERVISOR = "supervisor"
+FOLDERS = ("SLUICE_PIPELINES", "SLUICE_SUITES", "SLUICE_DAGS")  # what runs, and what judges it
 _AIRFLOW = (sys.executable, "-P", "-m", "airflow")  # -P: no folder called airflow is in the way
 HEALTHY_WITHIN = 180  # seconds
 TASKS_END_WITHIN = 20  # seconds; a task's own on_kill has 5
@@ -104,6 +106,30 @@ def require_running(settings: Settings) -> Airflow:
             "Airflow does not run", remedy="`sluice airflow --detach`, then run the same command again"
         )
     return airflow
+
+
+def require_same_folders(settings: Settings) -> None:
+    """Raise SetupError where the running Airflow was started with other folders than the settings name by now.
+
+    It keeps its settings, and would run another pipeline, or judge by another suite, than this command knows.
+    """
+    noted = recall(note_of(settings.home / "airflow", DAG_PROCESSOR))
+    if noted is None:
+        return
+    try:
+        had, wanted = noted[0].environ(), same_place(settings)
+    except psutil.Error:  # another user's process does not tell, nor does one that has just ended
+        return
+    others = [
+        f"{name} {had[name]}, the settings want {wanted[name]}"
+        for name in FOLDERS
+        if had.get(name, wanted[name]) != wanted[name]
+    ]
+    if others:
+        raise SetupError(
+            f"Airflow runs with {'; with '.join(others)}",
+            remedy="`sluice down`, then `sluice airflow --detach`, and run the same command again",
+        )
 
 
 def command(settings: Settings, arguments: Sequence[str]) -> int:
@@ -195,6 +221,7 @@ def _already_running(settings: Settings, folder: Path, port: int) -> Airflow:
             f"Airflow runs on port {port}, the settings want {settings.airflow_port}",
             remedy="`sluice down`, then run the same command again",
         )
+    require_same_folders(settings)
     airflow = _airflow(settings, folder, port, was_running=True)
     _wait_until_healthy(airflow, datetime.min.replace(tzinfo=UTC))
     return airflow
