@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import PipelineName, err, load, open_workspace, out
+from etl.cli.shared import PipelineName, err, load, open_workspace, out, telling_of_new_home
 from etl.common.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def airflow(
     if stack.running(settings) is None:
         err.print("starting Airflow, half a minute or so")
     try:
-        running = stack.up(settings, supervised=not detach)
+        with telling_of_new_home(settings):
+            running = stack.up(settings, supervised=not detach)
     except BaseException:
         if at_rest:
             services.down(settings)

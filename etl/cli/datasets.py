@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from etl.cli.shared import open_workspace, out
+from etl.cli.shared import open_workspace, out, telling_of_new_home
 from etl.common.settings import load_settings
 from etl.common.wording import pluralize
 
@@ -35,9 +35,10 @@ def land(
         )
     settings = load_settings()
     if settings.landing.startswith("s3a://"):
-        open_workspace(settings)
+        open_workspace(settings, begins=True)
     elif Path(settings.landing).is_relative_to(settings.home):
-        make_folder(settings.home)  # before its folders are made: it is the user's alone
+        with telling_of_new_home(settings):
+            make_folder(settings.home)  # before its folders are made: it is the user's alone
     landed: Landed | LandedFiles
     if dataset in DATASETS:
         span = parse_range(days or FIRST_DAYS)

@@ -124,7 +124,7 @@ def run(
     if every and not follow:
         raise SetupError("--every needs --follow", remedy="`sluice run --help`")
     task_try = TaskTry.parse(_standard_input()) if airflow else None  # before a pipeline's file could read it
-    workspace = open_workspace(with_spark_conf(load_settings(), conf or []))
+    workspace = open_workspace(with_spark_conf(load_settings(), conf or []), begins=True)
     pipeline = load(name, workspace.settings)
     follow = follow or (pipeline.follow and not pipeline.replayable)
     control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)

@@ -8,7 +8,7 @@ from etl.common.settings import load_settings
 
 def up() -> None:
     """Start the embedded services; they run until `sluice down`."""
-    workspace = open_workspace()
+    workspace = open_workspace(begins=True)
     out.print(f"PostgreSQL  {_without_secrets(workspace.services.postgres)}")
     out.print(f"S3          {workspace.services.lake} at {workspace.services.s3_endpoint or 'AWS'}")
     out.print('next: `sluice run PIPELINE`; `eval "$(sluice env)"` connects psql, boto3 and DuckDB')
@@ -21,7 +21,11 @@ def down() -> None:
 
     settings = load_settings()
     stopped = (*stack.stop(settings), *services.down(settings))
-    out.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+    if stopped:
+        out.print(f"stopped {', '.join(stopped)}")
+    else:
+        no_home = "" if settings.home.is_dir() else f": there is no home, {settings.home}"
+        out.print(f"nothing was running{no_home}")
 
 
 def _without_secrets(dsn: str) -> str:

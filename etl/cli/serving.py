@@ -59,7 +59,7 @@ def env() -> None:
     """Print shell exports of the settings in force. They include passwords and keys: for `eval` only."""
     from etl.operations.serving.environment import exports
 
-    for name, value in exports(open_workspace()).items():
+    for name, value in exports(open_workspace(begins=True)).items():
         print_result(f"export {name}={shlex.quote(value)}\n")
 
 

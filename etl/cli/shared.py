@@ -10,6 +10,8 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +22,7 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from etl.common.errors import SetupError
-from etl.common.settings import Settings
+from etl.common.settings import Settings, load_settings
 from etl.common.wording import HALF_SURROGATE, WHY, of_json, visible
 
 if TYPE_CHECKING:
@@ -68,11 +70,36 @@ AsJson = Annotated[
 ]
 
 
-def open_workspace(settings: Settings | None = None) -> Workspace:
-    """Open the place that the settings (None: those in force) lead to, with its services running."""
+def open_workspace(settings: Settings | None = None, *, begins: bool = False) -> Workspace:
+    """Open the place that the settings (None: those in force) lead to, with its services running.
+
+    A command that `begins` something makes the home of embedded services where it is missing, and says so; of any other
+    command it raises SetupError.
+    """
     from etl.runs.workspace import Workspace
 
-    return Workspace.open(settings)
+    settings = settings or load_settings()
+    if not begins and (settings.embedded_postgres or settings.embedded_s3):
+        _require_home(settings)
+    with telling_of_new_home(settings):
+        return Workspace.open(settings)
+
+
+@contextmanager
+def telling_of_new_home(settings: Settings) -> Iterator[None]:
+    """Say where a home is that is made within; nothing where it was there."""
+    was_there = settings.home.is_dir()
+    yield
+    if not was_there and settings.home.is_dir():
+        err.print(f"a new home was made, {settings.home}; SLUICE_HOME names another")
+
+
+def _require_home(settings: Settings) -> None:
+    if not settings.home.is_dir():
+        raise SetupError(
+            f"There is no home here, with what was delivered: {settings.home} is no folder",
+            remedy="`cd` to the folder that has it, or name it in SLUICE_HOME; `sluice up` begins a new one here",
+        )
 
 
 def load(name: str, settings: Settings) -> Pipeline:

@@ -100,7 +100,7 @@ def try_(
     """
     from etl.operations.suites.try_out import try_out
 
-    workspace = open_workspace()
+    workspace = open_workspace(begins=True)
     tried = try_out(workspace, load(name, workspace.settings), files, most=rows)
     if as_json:
         print_json(tried.json())

@@ -17,8 +17,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from etl.cli.app import _report_failure, app
-from etl.cli.shared import HarmlessConsole, called, duration, print_json, shown, who
+from etl.cli.shared import HarmlessConsole, called, duration, print_json, shown, telling_of_new_home, who
 from etl.common.errors import SetupError, SluiceError
+from etl.common.settings import load_settings
 
 
 def test_a_json_document_has_no_value_that_json_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +82,25 @@ def test_messages_have_their_commands_as_the_process_was_called_and_values_stay_
         console.print("a: idle; next: sluice run a")
         console.print(shown("`sluice run a`"))
     assert printed.get() == "a: idle; next: bin/sluice run a\n`sluice run a`\n"
+
+
+def test_a_folder_without_a_home_is_no_empty_place_to_ask_and_a_new_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in os.environ if name.startswith("SLUICE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sluice.toml").touch()
+    home = tmp_path / ".sluice"
+    for words in ("status", "quarantine list flights", "audit flights", "replay flights --deliveries 1"):
+        with pytest.raises(SetupError, match=f"There is no home here.*: {home} is no folder") as refused:
+            CliRunner().invoke(app, words.split(), catch_exceptions=False)
+        assert (refused.value.exit_code, home.exists()) == (2, False)
+    assert CliRunner().invoke(app, ["down"]).stdout == f"nothing was running: there is no home, {home}\n"
+    for _ in range(2):
+        with telling_of_new_home(load_settings()):
+            home.mkdir(exist_ok=True)
+    assert capsys.readouterr().err == f"a new home was made, {home}; SLUICE_HOME names another\n"
 
 
 def test_a_value_in_an_error_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
