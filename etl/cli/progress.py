@@ -144,8 +144,7 @@ def _next_lines(workspace: Workspace, pipeline: Pipeline, *, held: bool) -> Iter
     """Yield lines that say where the rows are that have landed now, and what a person may do with them."""
     name = pipeline.name
     yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `sluice files {name}`"
-    env = f'eval "$({called()} env)"'
-    yield f"next      {env}      starts the services where needed, and connects psql, boto3 and DuckDB"
+    yield 'next      eval "$(sluice env)"      starts the services where needed, and connects psql, boto3 and DuckDB'
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
     if held:
         yield f"          {called()} quarantine list {name}      shows held rows; release and discard end their hold"

@@ -201,7 +201,7 @@ def called() -> str:
 
 
 # Where messages print a command of ours; what is stored of them, and JSON, has its bare name.
-_COMMAND = re.compile(r"(?:(?<=`)|(?<=next: ))sluice(?= [a-z])")
+_COMMAND = re.compile(r"(?:(?<=`)|(?<=next: )|(?<=\$\())sluice(?= [a-z])")
 
 
 def as_called(text: str) -> str:
