@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -62,6 +63,16 @@ def test_a_run_says_at_once_who_asked_it_to_stop(
         with pytest.raises(StopAsked):
             control.refuse_next(dsn, run.lease)
     assert caplog.messages.count(said) == 1
+
+
+def test_a_signal_that_a_run_heard_is_on_record_before_it_can_be_killed(
+    run: DeliveryContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.1)
+    dsn, control = run.sinks.dsn, RunControl()
+    with leased(dsn, run.lease, control):
+        control.by_signal = signal.SIGTERM
+        until(lambda: asked_by(dsn) == ["SIGTERM"], "word of it", patience=60)
 
 
 def test_a_replay_at_work_is_named_where_no_run_of_the_stream_can_be_asked(run: DeliveryContext) -> None:

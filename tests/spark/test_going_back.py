@@ -9,7 +9,15 @@ import pytest
 
 from etl.airflow.pages import pages
 from etl.common.database import transaction
-from etl.common.errors import ContractBroken, Fenced, InputsChanged, LedgerBehind, SetupError, Stopped
+from etl.common.errors import (
+    ContractBroken,
+    Fenced,
+    InputsChanged,
+    LedgerBehind,
+    SetupError,
+    Stopped,
+    TableRefused,
+)
 from etl.common.steps import Step
 from etl.ledger import leases
 from etl.ledger.quarantine import RowSelection, held_rows
@@ -124,6 +132,11 @@ def test_all_of_it_and_the_last_batch_alone_are_computed_anew(home: Home) -> Non
     home.run(NAME)
     assert in_force(home) == wanted
 
+    home.ask(f"TRUNCATE warehouse.{NAME}")
+    with pytest.raises(
+        TableRefused, match=f"(?s)holds no row, .*`sluice recover {NAME} --before {numbers[0]} --why WHY`"
+    ):
+        go_back(home, live(home)[-1])
     done = go_back(home, numbers[0])
     assert (in_force(home), done.plan.kept) == (Counter(), {})
     home.assert_clean(NAME)
