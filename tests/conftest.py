@@ -167,7 +167,7 @@ def lake_uri(services: Services) -> str:
     return f"{services.lake}/{uuid.uuid4().hex[:12]}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings_for(services: Services, settings: Settings) -> Callable[..., Settings]:
     """Makes settings with the session's services and a home of their own: settings_for(tmp_path, …)."""
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from etl.services import Services
 from tests.support.backups import Backup
 from tests.support.databases import database_name, dsn, lake, template
 from tests.support.environment import REPOSITORY
+from tests.support.histories import Histories, histories_of
 from tests.support.home import Home
 
 __all__ = ["dsn", "lake", "template"]
@@ -30,6 +32,25 @@ def home(
 ) -> Home:
     """Return a user's own folders, an empty database and an empty lake."""
     return Home.at(tmp_path, dsn, services, lake_uri, settings_for, spark)
+
+
+@pytest.fixture(scope="module")
+def histories(
+    tmp_path_factory: pytest.TempPathFactory,
+    template: str,
+    services: Services,
+    settings: Settings,
+    settings_for: Callable[..., Settings],
+    spark: SparkSession,
+) -> Iterator[Histories]:
+    """Yield what the tests of one file begin from, each of them made once."""
+
+    def new_home(dsn: str) -> Home:
+        lake = f"{services.lake}/{uuid.uuid4().hex[:12]}"
+        return Home.at(tmp_path_factory.mktemp("home"), dsn, services, lake, settings_for, spark)
+
+    with histories_of(new_home, template, services, settings, tmp_path_factory.mktemp("kept")) as found:
+        yield found
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from etl.runs.replay.plan import plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
 from tests.support.data.orders import CITIES, NEGATIVE, NO_ID, RULES, orders, rule
+from tests.support.histories import Histories
 from tests.support.home import Home, once_at
 
 COUNT = "SELECT count(*) FROM warehouse.orders"
@@ -35,6 +36,13 @@ def two_batches(home: Home) -> None:
             f"orders/{number}.jsonl", orders(start, 10, negative=[start, start + 1, start + 2]), ["{broken"]
         )
     home.run()
+
+
+@pytest.fixture
+def home(histories: Histories) -> Home:
+    """Return a home that has these two batches."""
+    found, _ = histories.begin(two_batches)
+    return found
 
 
 def let_out(home: Home, chosen: RowSelection, corrections: dict[int, Any] | None = None) -> list[Receipt]:
@@ -56,7 +64,6 @@ def assert_clean(home: Home) -> None:
 def test_rows_pass_a_changed_suite_and_are_delivered_as_deliveries_that_name_their_batches(
     home: Home,
 ) -> None:
-    two_batches(home)
     before = home.ask("SELECT delivery_id FROM sluice.delivery ORDER BY 1")
     home.judge(*RULES[1:], rule("table_row_count_to_be_between", "enough rows", "warning", min_value=5))
     done = let_out(home, RowSelection(reason=NEGATIVE))
@@ -75,7 +82,6 @@ def test_rows_pass_a_changed_suite_and_are_delivered_as_deliveries_that_name_the
 
 
 def test_a_second_release_does_nothing(home: Home) -> None:
-    two_batches(home)
     home.judge(*RULES[1:])
     rows = held_rows(home.dsn, "orders", RowSelection(reason=NEGATIVE))
     options: dict[str, Any] = {"who": "tests", "why": "again", "spark": home.spark}
@@ -87,7 +93,6 @@ def test_a_second_release_does_nothing(home: Home) -> None:
 
 
 def test_an_interval_of_what_a_release_held_once_more_names_the_batch_it_came_of(home: Home) -> None:
-    two_batches(home)
     first, second, *_ = ids(home, delivery=1, reason=NEGATIVE)
     let_out(
         home,
@@ -101,7 +106,6 @@ def test_an_interval_of_what_a_release_held_once_more_names_the_batch_it_came_of
 
 
 def test_rows_are_corrected_one_by_one_and_what_still_fails_is_held_again(home: Home) -> None:
-    two_batches(home)
     first = held_rows(home.dsn, "orders", RowSelection(delivery=1))
     negative = [one for one in first if one.row is not None]
     [malformed] = [one for one in first if one.row is None]
@@ -167,7 +171,6 @@ def test_what_is_corrected_of_a_nested_column_becomes_the_text_that_a_landed_one
 
 
 def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
-    two_batches(home)
     before = home.ask("SELECT * FROM sluice.quarantine ORDER BY 1")
     with pytest.raises(ContractBroken, match=r"would be held again: amount is not negative \(3\)"):
         let_out(home, RowSelection(delivery=1, ids=ids(home, delivery=1, reason=NEGATIVE)))
@@ -187,7 +190,6 @@ def test_nothing_is_changed_when_nothing_would_pass(home: Home) -> None:
 
 def test_one_row_that_does_not_fit_keeps_all_of_them_held(home: Home) -> None:
     """Rows of earlier deliveries stay held as well: the file is corrected, and the same command does it."""
-    two_batches(home)
     first, second = (ids(home, delivery=number, reason=NEGATIVE)[0] for number in (1, 2))
     chosen, right = RowSelection(ids=(first, second)), {"amount": 1.0}
     with pytest.raises(SetupError, match=f'Row {second}, column amount: found "four", wanted double'):
@@ -206,7 +208,6 @@ def test_one_row_that_does_not_fit_keeps_all_of_them_held(home: Home) -> None:
 
 
 def test_rows_are_released_into_the_table_that_has_the_others_or_not_at_all(home: Home) -> None:
-    two_batches(home)
     home.judge(*RULES[1:])
     text = (home.root / "my pipelines" / "orders.py").read_text()
     home.declare(text=text.replace("sink=Append()", 'sink=Append(table="warehouse.elsewhere")'))
@@ -221,7 +222,6 @@ def test_rows_are_released_into_the_table_that_has_the_others_or_not_at_all(home
 
 
 def test_where_one_delivery_holds_nothing_that_passes_the_others_rows_are_released(home: Home) -> None:
-    two_batches(home)
     first, second = (ids(home, delivery=number, reason=NEGATIVE)[0] for number in (1, 2))
     told: list[Receipt] = []
     held = held_rows(home.dsn, "orders", RowSelection(ids=(first, second)))
@@ -246,7 +246,6 @@ def test_where_one_delivery_holds_nothing_that_passes_the_others_rows_are_releas
 @pytest.mark.slow
 def test_a_replay_never_takes_a_release_for_a_batch(home: Home) -> None:
     """Named by its stream or by an interval, it leads to the batch that had held its rows first."""
-    two_batches(home)
     first, second = ids(home, delivery=1, reason=NEGATIVE)[:2]
     [let] = let_out(home, RowSelection(ids=(first, second)), {first: {"amount": 1}})
     held_again = ids(home, delivery=let.delivery_id)[0]
@@ -269,7 +268,6 @@ def test_a_replay_never_takes_a_release_for_a_batch(home: Home) -> None:
 
 def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_more(home: Home) -> None:
     """The replay's plan knew nothing of it: it is refused, and the next one asks what to do."""
-    two_batches(home)
     number = ids(home, delivery=1, reason=NEGATIVE)[0]
     planned = plan(home.place, home.pipeline(), Batches(deliveries=((1, 1),)))
 
@@ -289,7 +287,6 @@ def test_a_row_that_is_released_while_its_batch_is_replayed_is_not_held_once_mor
 @pytest.mark.slow
 def test_a_batch_without_rows_names_the_table_as_it_was_at_its_commit(home: Home) -> None:
     """Rows are released between its draft and its commit: read by the ledger's pointer, the table has them."""
-    two_batches(home)
     number = ids(home, delivery=1, reason=NEGATIVE)[0]
     home.write("orders/empty.jsonl", "")
     with once_at(
@@ -303,7 +300,6 @@ def test_a_batch_without_rows_names_the_table_as_it_was_at_its_commit(home: Home
 
 
 def test_of_two_releases_at_once_one_delivers(home: Home) -> None:
-    two_batches(home)
     home.judge(*RULES[1:])
     rows = held_rows(home.dsn, "orders", RowSelection(delivery=1, reason=NEGATIVE))
     start, outcomes = threading.Barrier(2), []
@@ -327,7 +323,6 @@ def test_of_two_releases_at_once_one_delivers(home: Home) -> None:
 
 
 def test_a_discarded_row_stays_on_record_and_is_not_released(home: Home) -> None:
-    two_batches(home)
     rows = held_rows(home.dsn, "orders", RowSelection(reason=NEGATIVE))
     numbers = [one.quarantine_id for one in rows]
     assert discard(home.dsn, "orders", numbers, who="tests", why="a test of the vendor's") == 6
@@ -340,7 +335,6 @@ def test_a_discarded_row_stays_on_record_and_is_not_released(home: Home) -> None
 
 
 def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: Home) -> None:
-    two_batches(home)
     number = ids(home, delivery=1, reason=NEGATIVE)[0]
     let_out(home, RowSelection(ids=(number,)), {number: {"amount": 1}})
     said = plan(home.place, home.pipeline(), Batches(batches=(0, 0)))
@@ -355,7 +349,6 @@ def test_a_replay_says_what_was_released_and_takes_it_along_when_told_to(home: H
 
 
 def test_a_replay_keeps_what_was_released_or_changes_nothing(home: Home) -> None:
-    two_batches(home)
     first, second = ids(home, delivery=1, reason=NEGATIVE)[:2]
     let_out(home, RowSelection(ids=(first, second)), {first: {"amount": 1}})
     held_again = ids(home, reason=NEGATIVE)[-1]
@@ -386,7 +379,6 @@ def test_a_replay_keeps_what_was_released_or_changes_nothing(home: Home) -> None
 
 
 def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
-    two_batches(home)
     listed = home.sluice("quarantine", "list", "orders")
     assert f"6  {NEGATIVE}" in listed.stdout
     assert "2  malformed" in listed.stdout
@@ -419,7 +411,6 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
 
 
 def test_a_release_of_a_whole_delivery_leaves_what_never_were_rows_and_says_so(home: Home) -> None:
-    two_batches(home)
     home.judge(*RULES[1:])  # negative amounts are let out
     broken = ids(home, delivery=1, reason="malformed")
     done = home.sluice_here("quarantine", "release", "orders", "--delivery", "1", "--why", "known")
@@ -437,7 +428,6 @@ def test_a_release_of_a_whole_delivery_leaves_what_never_were_rows_and_says_so(h
 
 @pytest.mark.slow
 def test_another_try_of_an_airflow_run_releases_what_the_first_did_not_come_to(home: Home) -> None:
-    two_batches(home)
     home.judge(*RULES[1:])
     run = {"dag_id": "orders_replays", "dag_run_id": "r", "task_id": "run", "run_type": "manual"}
     first = TaskTry(**run, try_number=1, clear_number=0, beside=True)

@@ -12,6 +12,7 @@ environment     where the repository is, and what of the caller's environment te
 events_run      a run of one pipeline, and what may come between its steps
 followed        a run that stays up, in a thread
 forked          commands and runs in processes forked from one that has imported what they need
+histories       deliveries that are made once, and put back for each test that begins from them
 home            a user's own folders, and runs over them
 hostile_json    JSON records that parsers disagree about
 imported        what that process has imported
