@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from etl.operations.serving.read import catalog_properties, moment
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.replay import Replayed, replay
 from tests.support.data.orders import DECLARATION, NEGATIVE, NO_CITY, RULES, START, Landed, orders, rule
+from tests.support.histories import Histories
 from tests.support.home import Home, failing_at, once_at
 
 HELD_CITY = rule("column_values_to_not_be_null", NO_CITY, "warning", column="city")
@@ -64,8 +66,8 @@ def four_batches(home: Home) -> Landed:
     return landed
 
 
-def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(home: Home) -> None:
-    four_batches(home)
+def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(histories: Histories) -> None:
+    home, _ = histories.begin(four_batches)
     chosen = Selection(batches=(1, 2))
     others = home.ask("SELECT count(*), sum(id) FROM warehouse.orders WHERE _batch_id IN (0, 3)")
     home.judge(RULES[0], RULES[1], HELD_CITY)
@@ -90,8 +92,8 @@ def test_batches_are_judged_anew_and_replaced_in_both_sinks_and_nothing_else_is(
     assert replaced == [(1, done.delivery_id), (2, done.delivery_id)]
 
 
-def test_the_stream_goes_on_after_its_newest_batch_was_replayed(home: Home) -> None:
-    landed = four_batches(home)
+def test_the_stream_goes_on_after_its_newest_batch_was_replayed(histories: Histories) -> None:
+    home, landed = histories.begin(four_batches)
     again(home, Selection(batches=(2, 3)))
     assert home.run().batches == 0
     landed += home.land("orders/4.jsonl", orders(32, 8))
@@ -100,8 +102,8 @@ def test_the_stream_goes_on_after_its_newest_batch_was_replayed(home: Home) -> N
     home.assert_clean()
 
 
-def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(home: Home) -> None:
-    landed = four_batches(home)
+def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(histories: Histories) -> None:
+    home, landed = histories.begin(four_batches)
     first = again(home, Selection(batches=(0, 1))).receipt
     second = again(home, Selection(batches=(0, 0))).receipt
     assert first is not None
@@ -118,8 +120,8 @@ def test_a_replay_can_be_replayed_and_follows_what_took_a_batchs_place(home: Hom
 
 
 @pytest.mark.slow
-def test_zero_rows_can_take_the_place_of_many(home: Home) -> None:
-    four_batches(home)
+def test_zero_rows_can_take_the_place_of_many(histories: Histories) -> None:
+    home, _ = histories.begin(four_batches)
     text = (home.root / "my pipelines" / "orders.py").read_text()
     home.declare(text=text.replace("return df.join(", 'return df.where("id < 8").join('))
     done = again(home, Selection(batches=(1, 3))).receipt
@@ -130,8 +132,8 @@ def test_zero_rows_can_take_the_place_of_many(home: Home) -> None:
     home.assert_clean()
 
 
-def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(home: Home) -> None:
-    landed = four_batches(home)
+def test_a_changed_or_vanished_input_stops_a_replay_until_it_is_accepted(histories: Histories) -> None:
+    home, landed = histories.begin(four_batches)
     changed, gone = home.landing / "orders/1.jsonl", home.landing / "orders/2.jsonl"
     fewer = orders(8, 3)
     changed.write_text("".join(order.json + "\n" for order in fewer))
@@ -237,8 +239,8 @@ def test_a_replay_whose_inputs_can_not_all_be_read_takes_no_row_out_of_a_sink(ho
     home.assert_clean()
 
 
-def test_an_interval_names_every_delivery_with_a_row_in_it(home: Home) -> None:
-    landed = four_batches(home)
+def test_an_interval_names_every_delivery_with_a_row_in_it(histories: Histories) -> None:
+    home, landed = histories.begin(four_batches)
     text = (home.root / "my pipelines" / "orders.py").read_text()
     home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
     base = dt.datetime.fromtimestamp(START / 1e6, dt.UTC)
@@ -290,8 +292,10 @@ def test_an_interval_finds_held_rows_too_and_todays_suite_delivers_them(home: Ho
     home.assert_clean()
 
 
-def test_rows_that_todays_transform_moves_over_an_intervals_edges_are_there_once(home: Home) -> None:
-    four_batches(home)
+def test_rows_that_todays_transform_moves_over_an_intervals_edges_are_there_once(
+    histories: Histories,
+) -> None:
+    home, _ = histories.begin(four_batches)
     records = "SELECT count(*), count(DISTINCT id), sum(id) FROM warehouse.orders"
     before = home.ask(records)
     text = (home.root / "my pipelines" / "orders.py").read_text()
@@ -336,8 +340,8 @@ def test_an_interval_by_paths_names_every_delivery_that_read_such_a_file(home: H
     home.assert_clean()
 
 
-def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:
-    landed = four_batches(home)
+def test_of_two_replays_of_one_batch_one_takes_place(histories: Histories) -> None:
+    home, landed = histories.begin(four_batches)
     said = planned(home, Selection(batches=(1, 1)))
     pipeline = home.pipeline()
     replay(home.place, pipeline, said, who="one", spark=home.spark)
@@ -350,8 +354,8 @@ def test_of_two_replays_of_one_batch_one_takes_place(home: Home) -> None:
     home.assert_clean()
 
 
-def test_a_replay_and_the_stream_do_not_disturb_each_other(home: Home) -> None:
-    landed = four_batches(home)
+def test_a_replay_and_the_stream_do_not_disturb_each_other(histories: Histories) -> None:
+    home, landed = histories.begin(four_batches)
     landed += home.land("orders/4.jsonl", orders(32, 8))
     landed += home.land("orders/5.jsonl", orders(40, 8))
     replays: list[Replayed] = []
@@ -365,8 +369,8 @@ def test_a_replay_and_the_stream_do_not_disturb_each_other(home: Home) -> None:
     home.assert_clean()
 
 
-def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
-    landed = four_batches(home)
+def test_the_stream_may_deliver_while_a_replay_is_staged(histories: Histories) -> None:
+    home, landed = histories.begin(four_batches)
     landed += home.land("orders/4.jsonl", orders(32, 8))
     with once_at(Step.POINTER_DRAFTED, home.run):
         again(home, Selection(batches=(0, 3)))
@@ -377,8 +381,10 @@ def test_the_stream_may_deliver_while_a_replay_is_staged(home: Home) -> None:
     assert named == [None, *(number for number, _ in chain[:-1])]  # by which recover finds what was lost
 
 
-def test_rows_of_an_interval_that_the_stream_delivers_while_it_is_replayed_are_kept_once(home: Home) -> None:
-    landed = four_batches(home)
+def test_rows_of_an_interval_that_the_stream_delivers_while_it_is_replayed_are_kept_once(
+    histories: Histories,
+) -> None:
+    home, landed = histories.begin(four_batches)
     text = (home.root / "my pipelines" / "orders.py").read_text()
     home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
     late = [replace(one, id=one.id + 100) for one in orders(8, 4, negative=[9]) if one.id is not None]
@@ -396,19 +402,21 @@ def test_rows_of_an_interval_that_the_stream_delivers_while_it_is_replayed_are_k
     assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(4,)]
 
 
-def test_an_error_at_any_step_changes_nothing_and_the_next_try_replaces_all(home: Home) -> None:
-    home.declare(max_files=1)
-    landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
-    landed += home.land("orders/1.jsonl", orders(8, 8, negative=[9]))
-    home.run()
-    for step in IN_THE_SWAP:
+@pytest.mark.parametrize(
+    "steps", [IN_THE_SWAP[::5], pytest.param(IN_THE_SWAP, marks=pytest.mark.slow)], ids=["some", "each"]
+)
+def test_an_error_at_any_step_changes_nothing_and_the_next_try_replaces_all(
+    histories: Histories, steps: Sequence[Step]
+) -> None:
+    home, landed = histories.begin(four_batches)
+    for step in steps:
         with failing_at(step):
             again(home, Selection(batches=(0, 1)))
         home.assert_holds(landed)
-        assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(2,)], step
+        assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(4,)], step
     again(home, Selection(batches=(0, 1)))
     home.assert_holds(landed)
-    assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(1,)]
+    assert home.ask("SELECT count(*) FROM sluice.delivery WHERE live") == [(3,)]
 
 
 def replaced_by(home: Home, *ids: int) -> None:
@@ -436,8 +444,8 @@ def three_replaced(home: Home) -> list[int]:
     return delivered(home)
 
 
-def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home) -> None:
-    numbers = three_replaced(home)
+def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(histories: Histories) -> None:
+    home, numbers = histories.begin(three_replaced)
     replaced_by(home, 9, 10, 11)
     for older in (Selection(deliveries=((numbers[0], numbers[0]),)), Selection(batches=(0, 2))):
         with pytest.raises(SetupError, match=f"only the newest, delivery {numbers[2]}, is in force"):
@@ -453,8 +461,8 @@ def test_of_a_replace_sink_the_newest_delivery_alone_can_be_replayed(home: Home)
 
 
 @pytest.mark.parametrize("was_empty", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_empty: bool) -> None:
-    numbers = three_replaced(home)
+def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(histories: Histories, was_empty: bool) -> None:
+    home, numbers = histories.begin(three_replaced)
     if was_empty:
         home.land("orders/3.jsonl", orders(12, 1, negative=[12]))
         home.run()
@@ -466,8 +474,8 @@ def test_a_replay_into_a_replace_sink_gives_way_to_the_stream(home: Home, was_em
     replaced_by(home, 20, 21, 22, 23)
 
 
-def test_the_command_says_its_plan_first_and_can_stop_there(home: Home) -> None:
-    landed = four_batches(home)
+def test_the_command_says_its_plan_first_and_can_stop_there(histories: Histories) -> None:
+    home, landed = histories.begin(four_batches)
     before = home.history()
     said = home.sluice_here("replay", "orders", "--batches", "1..2", "--plan")
     assert said.returncode == 0, said.stderr
@@ -486,8 +494,8 @@ def test_the_command_says_its_plan_first_and_can_stop_there(home: Home) -> None:
     assert kept == [("the vendor's file was bad", "14", "done")]
 
 
-def test_a_run_a_streams_batches_and_an_interval_name_deliveries_as_well(home: Home) -> None:
-    four_batches(home)
+def test_a_run_a_streams_batches_and_an_interval_name_deliveries_as_well(histories: Histories) -> None:
+    home, _ = histories.begin(four_batches)
     text = (home.root / "my pipelines" / "orders.py").read_text()
     home.declare(text=text.replace('suite="orders",', 'suite="orders", interval="at",'))
     [(run, stream)] = home.ask("SELECT DISTINCT run_id::text, stream_id::text FROM sluice.delivery")
@@ -510,8 +518,8 @@ def test_a_run_a_streams_batches_and_an_interval_name_deliveries_as_well(home: H
 
 
 @pytest.mark.slow
-def test_the_table_of_before_a_replay_stays_readable(home: Home) -> None:
-    four_batches(home)
+def test_the_table_of_before_a_replay_stays_readable(histories: Histories) -> None:
+    home, _ = histories.begin(four_batches)
     catalog = SqlCatalog("sluice", **catalog_properties(home.place))
 
     def rows(snapshot: int | None = None) -> Counter[Any]:
