@@ -27,7 +27,6 @@ from etl.runs.recovery.withdrawal import Withdrawn, withdraw
 from etl.runs.recovery.withdrawal_plan import WithdrawalPlan, plan_withdrawal
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.release import release
-from tests.support.backups import Backup
 from tests.support.data import taps
 from tests.support.data.orders import rule
 from tests.support.data.taps import (
@@ -42,21 +41,22 @@ from tests.support.data.taps import (
     land,
     land_all,
 )
+from tests.support.histories import Histories
 from tests.support.home import Home, failing_at, once_at
 from tests.support.oracle import Rows
 from tests.support.pages.drawn import BELOW, draw, shown
 
 NEXT_CENTURY = '{"phone": "+459", "at": "2125-01-01T00:00:00Z", "action": "call"}\n'
 BOUND = {"at": dt.timedelta(hours=1)}
-GIVEN = IN_TIME[:6]
-BEFORE = 4  # files, of which the first ones have closed an hour
+GIVEN = IN_TIME[::2]
+BEFORE = 3  # files, of which the first ones have closed an hour
 BY_POISON = "SELECT delivery_id FROM sluice.delivery_input WHERE path LIKE '%%/poison.jsonl'"
 WHY = "the clock of a device was wrong"
 
 
-def test_a_poisoned_watermark_is_undone(home: Home) -> None:
+def test_a_poisoned_watermark_is_undone(histories: Histories) -> None:
     """Afterwards the sinks are those of a pipeline that had bounded its event time from the beginning."""
-    poisoned = deliver_poisoned(home, sink="Append()")
+    home, poisoned = histories.begin(deliver_poisoned, sink="Append()")
     wrong = in_force(home)
     declare(home, sink="Append()", not_after=BOUND)
     done = go_back(home, poisoned)
@@ -74,7 +74,7 @@ def test_a_poisoned_watermark_is_undone(home: Home) -> None:
     home.assert_one_history(NAME)
     assert on_record(home) == [(done.receipt.delivery_id, "tests", WHY, "done")]
 
-    declare(home, name="twin", sink="Append()", not_after=BOUND)
+    declare(home, name="twin", sink="Append()", not_after=BOUND, max_files=len(GIVEN) + 1)
     for number, file in enumerate(
         sorted((home.landing / NAME).iterdir(), key=lambda one: one.stat().st_mtime)
     ):
@@ -94,8 +94,8 @@ def test_rows_that_leaving_ones_had_covered_come_back(home: Home) -> None:
     assert_clean(home)
 
 
-def test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done(home: Home) -> None:
-    poisoned = deliver_poisoned(home, sink="Append()")
+def test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done(histories: Histories) -> None:
+    home, poisoned = histories.begin(deliver_poisoned, sink="Append()")
     declare(home, sink="Append()", not_after=BOUND)
     before, deliveries = in_force(home), live(home)
     for step in (Step.POINTER_DRAFTED, Step.POINTER_SWAPPED):
@@ -124,7 +124,7 @@ def test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done(home: Home)
 def test_all_of_it_and_the_last_batch_alone_are_computed_anew(home: Home) -> None:
     """The last one has no file: it closes hours, by the watermark of the batches before it."""
     declare(home, sink="Append()")
-    land_all(home, GIVEN[:4])
+    land_all(home, GIVEN[:BEFORE])
     home.run(NAME)
     wanted, numbers = in_force(home), live(home)
     go_back(home, numbers[-1])
@@ -142,7 +142,7 @@ def test_all_of_it_and_the_last_batch_alone_are_computed_anew(home: Home) -> Non
     home.assert_clean(NAME)
     home.run(NAME)
     assert in_force(home) == wanted
-    land_all(home, GIVEN[4:], first=4)
+    land_all(home, GIVEN[BEFORE:], first=BEFORE)
     home.run(NAME)
     assert in_force(home) == hourly(flat(GIVEN), until=closed_by(len(GIVEN) - 1))
     assert_clean(home)
@@ -154,7 +154,7 @@ def test_what_was_released_leaves_with_what_had_held_it(home: Home) -> None:
         name=NAME,
     )
     declare(home, suite=NAME)
-    land_all(home, GIVEN[:4])
+    land_all(home, GIVEN[:3])
     home.run(NAME)
     home.judge(rule("column_values_to_not_be_null", "given", "critical", column="action"), name=NAME)
     first, second, *_ = live(home)
@@ -174,14 +174,14 @@ def test_what_was_released_leaves_with_what_had_held_it(home: Home) -> None:
     home.run(NAME)
     released = hourly(GIVEN[0])
     wanted: Rows = Counter(
-        {row: count for row, count in hourly(flat(GIVEN[:4])).items() if row[1] != "pay"}
+        {row: count for row, count in hourly(flat(GIVEN[:3])).items() if row[1] != "pay"}
     ) + Counter({row: count for row, count in released.items() if row[1] == "pay"})
     assert in_force(home) == wanted
     assert_clean(home)
 
 
-def test_the_command_tells_what_it_would_do_and_then_does_it(home: Home) -> None:
-    poisoned = deliver_poisoned(home, sink="Append()")
+def test_the_command_tells_what_it_would_do_and_then_does_it(histories: Histories) -> None:
+    home, poisoned = histories.begin(deliver_poisoned, sink="Append()")
     declare(home, sink="Append()", not_after=BOUND)
     of_spark = {"checkpoints": {}}  # whose maintenance of the state goes on in this process
     before = home.history() | of_spark
@@ -200,11 +200,8 @@ def test_the_command_tells_what_it_would_do_and_then_does_it(home: Home) -> None
     assert in_force(home) == hourly(flat(GIVEN), until=closed_by(len(GIVEN) - 1))
 
 
-def test_what_can_not_be_read_again_is_named_and_nothing_is_changed(home: Home) -> None:
-    declare(home)
-    land_all(home, GIVEN[:4])
-    home.run(NAME)
-    first, second, third, *_ = live(home)
+def test_what_can_not_be_read_again_is_named_and_nothing_is_changed(histories: Histories) -> None:
+    home, [first, second, third, *_] = histories.begin(deliver_four)
     before = in_force(home)
     folder = home.landing / NAME
 
@@ -253,15 +250,14 @@ def test_who_can_not_go_back_is_told_the_way(home: Home) -> None:
         plan_withdrawal(home.place, home.pipeline("all"), 1)
 
 
-def test_a_withdrawal_that_postgresql_lost_is_asked_for_again(home: Home, backup: Backup) -> None:
-    poisoned = deliver_poisoned(home, sink="Append()")
+def test_a_withdrawal_that_postgresql_lost_is_asked_for_again(histories: Histories) -> None:
+    home, poisoned = histories.begin(deliver_poisoned, sink="Append()")
     declare(home, sink="Append()", not_after=BOUND)
-    backup.take()
     wrong = in_force(home)
     lost = go_back(home, poisoned).receipt.delivery_id
     home.run(NAME)
     right = in_force(home)
-    backup.restore()
+    histories.database_of(home).restore()
     with pytest.raises(LedgerBehind):
         home.run(NAME)
     with pytest.raises(LedgerBehind):
@@ -276,12 +272,9 @@ def test_a_withdrawal_that_postgresql_lost_is_asked_for_again(home: Home, backup
     assert_clean(home)
 
 
-def test_a_withdrawal_is_no_batch(home: Home) -> None:
+def test_a_withdrawal_is_no_batch(histories: Histories) -> None:
     """Neither a rebuilt state nor a later withdrawal takes it for one, and what it took out is not there to be replayed."""
-    declare(home)
-    land_all(home, GIVEN[:3])
-    home.run(NAME)
-    first, second, *_ = live(home)
+    home, [first, second, *_] = histories.begin(deliver_four)
     withdrawn = go_back(home, second).receipt.delivery_id
     home.run(NAME)
     assert not plan(home.place, home.pipeline(NAME), Selection(deliveries=((second, second),))).deliveries
@@ -296,7 +289,7 @@ def test_a_withdrawal_is_no_batch(home: Home) -> None:
     assert withdrawn in done.plan.numbers
     assert withdrawn not in done.plan.leaving
     home.run(NAME)
-    assert in_force(home) == hourly(flat(GIVEN[:3]))
+    assert in_force(home) == hourly(flat(GIVEN[:4]))
     assert_clean(home)
 
 
@@ -327,6 +320,14 @@ def deliver_poisoned(home: Home, *, sink: str) -> int:
     assert home.run(NAME).late > 0
     [(poisoned,)] = home.ask(BY_POISON)
     return int(poisoned)
+
+
+def deliver_four(home: Home) -> list[int]:
+    """Deliver four files, each a batch of its own; return the numbers of their deliveries."""
+    declare(home)
+    land_all(home, GIVEN[:4])
+    home.run(NAME)
+    return live(home)
 
 
 def go_back(
