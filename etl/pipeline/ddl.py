@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
+
+_AT = re.compile(r"\(line (\d+), pos (\d+)\)")  # of Spark's parser: the line from 1, the place from 0
+_BEFORE = 40  # characters that are shown of what stands before a mistake
 
 
 def ddl_columns(schema: str) -> list[str]:
@@ -32,3 +37,31 @@ def ddl_parts(schema: str) -> list[tuple[str, str]]:
         for m in named
         if m
     ]
+
+
+def ddl_mistake(said: str, schema: str) -> str:
+    """Return in a line what Spark's parser says of a DDL schema, and behind what it says so."""
+    why = said.strip().splitlines()[0].partition(" SQLSTATE: ")[0].rstrip(".")
+    if (at := _AT.search(said)) is None:
+        return why
+    before = "".join(schema.splitlines(keepends=True)[: int(at[1]) - 1])
+    end = len(before) + int(at[2])
+    behind = (
+        f"behind {' '.join(schema[:end].split())[-_BEFORE:]!r}"
+        if schema[:end].strip()
+        else "at its beginning"
+    )
+    return f"{why}, {behind} (character {end + 1})"
+
+
+def ddl_place(said: str, schema: str, file: Path | None) -> str:
+    """Name the Python file that a DDL schema is written in, and the line of its mistake, where one text has it all."""
+    if file is None:
+        return ""
+    written = ast.walk(ast.parse(file.read_bytes()))
+    one = next((node for node in written if isinstance(node, ast.Constant) and node.value == schema), None)
+    if one is None:
+        return f"{file}: "
+    at = _AT.search(said)
+    spans = (one.end_lineno or one.lineno) - one.lineno == schema.count("\n")  # else "\n" is escaped
+    return f"{file}, line {one.lineno + (int(at[1]) - 1 if at and spans else 0)}: "

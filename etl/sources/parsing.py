@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from etl.common.errors import SetupError
-from etl.common.outcome import in_short
 from etl.common.paths import to_path
 from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH
 from etl.pipeline import Files, Lookup
+from etl.pipeline.ddl import ddl_mistake, ddl_place
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
@@ -67,24 +68,31 @@ class Reading:
     read_as: Mapping[str, str] = field(default_factory=dict)
 
 
-def ddl_fields(schema: str, where: str) -> StructType:
-    """Parse DDL as Spark understands it, with every column nullable.
+def ddl_fields(schema: str, where: str, file: Path | None = None) -> StructType:
+    """Parse DDL as Spark understands it, with every column nullable; `file` is the one that declares it.
 
-    Raises SetupError for what is no DDL, or has a type that can't be read.
+    Raises SetupError for what is no DDL of columns, or has a type that can't be read.
     """
-    from pyspark.errors import ParseException
+    from pyspark.errors import PySparkException
     from pyspark.sql.types import StructField, StructType
 
     try:
-        parsed = cast("StructType", StructType.fromDDL(schema))
-    except ParseException as error:
+        parsed = StructType.fromDDL(schema)
+    except PySparkException as error:
+        said = str(error)
         raise SetupError(
-            f"{where} is no Spark DDL: {in_short(error)}", remedy="correct it in the declaration"
+            f"{ddl_place(said, schema, file)}{where} is no Spark DDL: {ddl_mistake(said, schema)}",
+            remedy="correct it in the declaration",
         ) from error
+    if not isinstance(parsed, StructType):  # Spark takes the name of a type alone, too
+        raise SetupError(
+            f"{ddl_place('', schema, file)}{where} is {schema!r}, a type without a column",
+            remedy="write a name before it in the declaration",
+        )
     for one in parsed.fields:
         if refused := _UNREAD.search(one.dataType.simpleString()):
             raise SetupError(
-                f"{where}: column {one.name} has the type {refused[0]}, which can't be read",
+                f"{ddl_place('', schema, file)}{where}: column {one.name} has the type {refused[0]}, which can't be read",
                 remedy="declare string, and a rule on its length or a cast in the transform",
             )
     return StructType([StructField(one.name, one.dataType) for one in parsed.fields])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def stream_fields(pipeline: Pipeline) -> dict[str | None, StructType]:
     """Return the declared schema of each stream. Raises SetupError for what can't be read of its sources."""
     fields = {
-        name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {field_of('schema', name)}")
+        name: ddl_fields(kind.schema, f"pipeline {pipeline.name}: {field_of('schema', name)}", pipeline.file)
         for name, kind in pipeline.all_streams.items()
     }
     _refuse_timeless(pipeline, fields)

@@ -310,8 +310,18 @@ def test_what_is_missing_or_wrong_is_told_before_anything_runs(spark: SparkSessi
     write(tmp_path / "in/a.jsonl", "{}")
     with pytest.raises(SetupError, match="elsewhere"):
         open_source(spark, pipeline(Files("elsewhere/*.jsonl")), settings(tmp_path))
-    with pytest.raises(SetupError, match="no Spark DDL"):
-        open_source(spark, pipeline(Files("in/*.jsonl"), schema="id whole"), settings(tmp_path))
+    file = write(tmp_path / "declared.py", 'FIRST = 1\nSCHEMA = "id whole"\n')
+    for schema, told in (
+        (
+            "id whole",
+            rf"^{file}, line 2: .*schema is no Spark DDL: .*\"WHOLE\", behind 'id' \(character 4\)",
+        ),
+        ("id decimal(50,2)", rf"^{file}: .*is no Spark DDL: .*exceeds max precision 38"),
+        ("bigint", "schema is 'bigint', a type without a column"),
+    ):
+        declared = replace(pipeline(Files("in/*.jsonl"), schema=schema), file=file)
+        with pytest.raises(SetupError, match=told):
+            open_source(spark, declared, settings(tmp_path))
     for kind in ("varchar(5)", "array<char(4)>", "interval year to month"):
         with pytest.raises(SetupError, match=r"column a has the type .*, which can't be read"):
             open_source(spark, pipeline(Files("in/*.jsonl"), schema=f"id int, a {kind}"), settings(tmp_path))

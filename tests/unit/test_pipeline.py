@@ -29,7 +29,7 @@ from etl.pipeline import (
     loadable,
 )
 from etl.pipeline.checks import SHIPPED_DAGS, problems
-from etl.pipeline.ddl import ddl_columns
+from etl.pipeline.ddl import ddl_columns, ddl_mistake, ddl_place
 from etl.pipeline.patterns import fits, inferred_format, pattern_problems, split_pattern
 
 GOOD = """
@@ -337,6 +337,44 @@ def test_the_suffix_tells_the_format() -> None:
 def test_column_names_are_found_in_nested_ddl() -> None:
     schema = "a decimal(10, 2), `b c` string COMMENT 'x, y', d struct<e:int, f:array<int>>, g:int"
     assert ddl_columns(schema) == ["a", "b c", "d", "g"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said", "told", "line"),
+    [
+        (
+            "id bigint,\n at tmstmp",
+            'Unsupported data type "TMSTMP". SQLSTATE: 0A000 (line 2, pos 4)',
+            "Unsupported data type \"TMSTMP\", behind 'id bigint, at' (character 16)",
+            3,
+        ),
+        (
+            "1 int",
+            "Syntax error at or near '1'. SQLSTATE: 42601 (line 1, pos 0)",
+            "Syntax error at or near '1', at its beginning (character 1)",
+            2,
+        ),
+        (
+            "id decimal(50,2)",
+            "Decimal precision 50 exceeds max precision 38. SQLSTATE: 22003",
+            "Decimal precision 50 exceeds max precision 38",
+            2,
+        ),
+    ],
+)
+def test_a_mistake_in_a_schema_is_told_with_its_file_its_line_and_what_stands_before(
+    tmp_path: Path, schema: str, said: str, told: str, line: int
+) -> None:
+    file = tmp_path / "orders.py"
+    file.write_text(f'A = 1\nSCHEMA = """{schema}"""\n')
+    said = f"\n{said}\n\n== SQL ==\n{schema}\n"
+    assert ddl_mistake(said, schema) == told
+    assert ddl_place(said, schema, file) == f"{file}, line {line}: "
+    file.write_text(f"A = 1\nSCHEMA = {schema!r}\n")
+    assert ddl_place(said, schema, file) == f"{file}, line 2: "
+    file.write_text('SCHEMA = ", ".join(["id bigint"])\n')
+    assert ddl_place(said, schema, file) == f"{file}: "
+    assert ddl_place(said, schema, None) == ""
 
 
 def test_loading_needs_no_pyspark(tmp_path: Path) -> None:

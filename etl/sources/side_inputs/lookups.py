@@ -45,7 +45,7 @@ def read_lookup(
     from pyspark.sql import functions as F
 
     lookup, where = pipeline.lookups[name], f"lookup {name!r} of pipeline {pipeline.name}"
-    fields = ddl_fields(lookup.schema, f"{where}: schema")
+    fields = ddl_fields(lookup.schema, f"{where}: schema", pipeline.file)
     before = version(lookup, landing)
     if not before:
         listed_path(lookup, landing, where)  # which says so where not even the folder is there
