@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +24,51 @@ if TYPE_CHECKING:
 IN_SET, NOT_IN_SET = "expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"
 DISTINCT_IN_SET = "expect_column_distinct_values_to_be_in_set"
 NULL, NOT_NULL = "expect_column_values_to_be_null", "expect_column_values_to_not_be_null"
-STRFTIME = "expect_column_values_to_match_strftime_format"
 BETWEEN = "expect_column_values_to_be_between"  # by Spark, in the pass; those of others by GX, in Python
 OF_A_COLUMN = ("expect_column_max_to_be_between", "expect_column_min_to_be_between")  # a value, of its type
+MEDIAN, QUANTILES = "expect_column_median_to_be_between", "expect_column_quantile_values_to_be_between"
+Z_SCORES = "expect_column_value_z_scores_to_be_less_than"
+DIVERGENCE = "expect_column_kl_divergence_to_be_less_than"
+ORDERED = ("expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing")
+JSON_SCHEMA = "expect_column_values_to_match_json_schema"
+# The families of types that a rule's columns are of: GX or Spark fails over others, or no value of them can fit.
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        (
+            "expect_column_mean_to_be_between",
+            "expect_column_sum_to_be_between",
+            "expect_column_stdev_to_be_between",
+            "expect_column_values_to_not_be_outliers",
+            "expect_multicolumn_sum_to_equal",
+            *(MEDIAN, QUANTILES, Z_SCORES),
+        ),
+        ("numbers",),
+    ),
+    **dict.fromkeys((BETWEEN, *ORDERED), ("numbers", "days and moments")),
+    **dict.fromkeys(("expect_column_values_to_be_json_parseable", JSON_SCHEMA), ("texts", "bytes")),
+    "expect_column_values_to_match_strftime_format": ("texts",),
+}
+COMPARED = (  # values of a row with one another
+    "expect_column_pair_values_a_to_be_greater_than_b",
+    "expect_column_pair_values_to_be_equal",
+    "expect_multicolumn_values_to_be_equal",
+    "expect_select_column_values_to_be_unique_within_record",
+)
+# Of texts that are days, which are compared well, Spark makes days; bytes it compares with texts as they are.
+_ALIKE = ({"texts", "days and moments"}, {"texts", "bytes"})
+# GX asks Spark for the column by its bare name, which one with a dot or a backtick is not found by.
+BARE = (
+    *(MEDIAN, QUANTILES, Z_SCORES, DIVERGENCE, *ORDERED, DISTINCT_IN_SET),
+    "expect_column_distinct_values_to_contain_set",
+    "expect_column_distinct_values_to_equal_set",
+    "expect_column_most_common_value_to_be_in_set",
+)
 BOUNDS = ("min_value", "max_value")
 STRICT = ("strict_min", "strict_max")
 _BEYOND = dict(zip(BOUNDS, (math.inf, -math.inf), strict=True))  # as a bound, nothing is within it
-_ZONE = re.compile(
-    r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d+)?\s*(?:[zZ]|[+-]\d|[A-Za-z])"
-)  # behind a time of day
+_FROM_0 = re.compile(r"_count_|_lengths_|_stdev_|_proportion_")  # in a rule's name: of a figure of 0 or more
+# A zone behind a time of day.
+_ZONE = re.compile(r"[T ]\d{1,2}(?::\d{1,2}){0,2}(?:\.\d+)?\s*(?:[zZ]|[+-]\d|[A-Za-z])")
 _EXAMPLES = {"date": "2013-01-31", "timestamp": "2013-01-31T12:00:00", "timestamp_ntz": "2013-01-31T12:00:00"}
 
 
@@ -75,6 +111,13 @@ def mistakes(suite: DeclaredSuite) -> list[str]:
 def require_arguments(rule: DeclaredRule) -> None:
     """Raise Refused when the rule's arguments don't fit one another, whatever column it is about."""
     _require_bounds(rule)
+    _require_reachable(rule)
+    if rule.kind in _MISTAKES and (why := _MISTAKES[rule.kind](rule.expectation)):
+        raise Refused(why)
+    if getattr(rule.expectation, "value_pairs_set", None) == []:
+        raise Refused(
+            "its value_pairs_set is empty, and no pair is in it: write the pairs, or take the rule out"
+        )
     values = getattr(rule.expectation, "value_set", None)
     if not isinstance(values, list | tuple):
         return
@@ -90,10 +133,95 @@ def require_arguments(rule: DeclaredRule) -> None:
         )
 
 
+def _require_reachable(rule: DeclaredRule) -> None:
+    """Raise Refused for a count, a length, a deviation or a share that none can have."""
+    if _FROM_0.search(rule.kind):
+        for name in ("value", "max_value"):
+            if isinstance(given := getattr(rule.expectation, name, None), int | float) and given < 0:
+                raise Refused(
+                    f"its {name} is {given:g}, and nothing that it judges is below 0: write 0 or more"
+                )
+    if "_proportion_" in rule.kind and (rule.expectation.min_value or 0) > 1:
+        raise Refused(
+            f"its min_value is {rule.expectation.min_value:g}, and no share is above 1: write a number up to 1"
+        )
+
+
+def _wrong_quantiles(expectation: Any) -> str | None:
+    quantiles, ranges = (expectation.quantile_ranges.get(name) for name in ("quantiles", "value_ranges"))
+    if not (isinstance(quantiles, list) and isinstance(ranges, list) and 0 < len(quantiles) == len(ranges)):
+        return "its quantile_ranges need a list of quantiles, and a list of as many value_ranges"
+    for quantile in quantiles:
+        if not (isinstance(quantile, float) and 0 <= quantile <= 1):  # Spark fails at 1, and takes 1.0
+            return f"its quantile {quantile!r} is no number from 0.0 to 1.0, written with a point: write 1 as 1.0"
+    for one in ranges:
+        if not (
+            isinstance(one, list) and len(one) == 2 and all(end is None or _is_plain(end) for end in one)
+        ):
+            return f"its value_range {one!r} is no pair of numbers such as [0, 5]; null is no bound"
+        if None not in one and one[0] > one[1]:
+            return f"its value_range {one!r} has nothing within: exchange its numbers"
+    if expectation.allow_relative_error:
+        return f"its allow_relative_error is {expectation.allow_relative_error!r}, and GX has none for Spark: leave it out"
+    return None
+
+
+def _wrong_partition(expectation: Any) -> str | None:
+    from great_expectations.execution_engine.util import is_valid_partition_object
+
+    try:
+        valid = is_valid_partition_object(expectation.partition_object)  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError, LookupError):  # GX's own, of parts that are no lists of numbers
+        valid = False
+    if not valid:
+        return "its partition_object is none: write values, or bins in their order, and weights of them whose sum is 1"
+    if (expectation.threshold or 0) < 0:
+        return f"its threshold is {expectation.threshold:g}, and no divergence is below 0: write 0 or more"
+    return None
+
+
+def _wrong_types(expectation: Any) -> str | None:
+    """Say which names are no type of Spark; in a list that has one, GX passes over those that it does not know."""
+    from pyspark.sql import types
+
+    given = getattr(expectation, "type_list", [getattr(expectation, "type_", None)])
+    named = {name: getattr(types, name, None) for name in given or ()}
+    known = [isinstance(one, type) and issubclass(one, types.DataType) for one in named.values()]
+    others = [name for name, one in named.items() if one is not None and not isinstance(one, type)]
+    if given is None or (any(known) and not others):
+        return None
+    told = ", ".join(repr(name) for name in others or named) or "an empty list"
+    return f"{told} is no type of Spark: write one such as 'IntegerType' or 'StringType'"
+
+
+def _wrong_json_schema(expectation: Any) -> str | None:
+    from jsonschema import SchemaError
+    from jsonschema.validators import validator_for
+
+    try:
+        validator_for(expectation.json_schema).check_schema(expectation.json_schema)
+    except SchemaError as wrong:
+        return f"its json_schema is none, at {wrong.json_path}: {wrong.message}"
+    return None
+
+
+_MISTAKES: Mapping[str, Callable[[Any], str | None]] = {
+    QUANTILES: _wrong_quantiles,
+    DIVERGENCE: _wrong_partition,
+    JSON_SCHEMA: _wrong_json_schema,
+    "expect_column_type_to_be": _wrong_types,
+    "expect_column_values_to_be_of_type": _wrong_types,
+    "expect_column_values_to_be_in_type_list": _wrong_types,
+}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
 def require_values(rule: DeclaredRule, schema: StructType, spark: SparkSession) -> None:
     """Raise Refused when the rule's arguments don't fit its columns: Spark would fail in mid-batch, or judge no row."""
-    if rule.kind == STRFTIME:
-        _require_text(rule.columns[0], schema[rule.columns[0]].dataType)
+    _require_families(rule, schema)
     if rule.kind in (BETWEEN, *OF_A_COLUMN):
         _require_bounds_of(rule, schema[rule.columns[0]].dataType)
     values = getattr(rule.expectation, "value_set", None)
@@ -148,7 +276,7 @@ def _contradict(one: DeclaredRule, other: DeclaredRule) -> str | None:
 
 def _are_numbers(values: Sequence[Any]) -> bool:
     """Tell whether a set has numbers alone: two texts that differ may be one value of their column, as "1" and "1.0"."""
-    return bool(values) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+    return bool(values) and all(map(_is_plain, values))
 
 
 def _bounds_apart(one: DeclaredRule, other: DeclaredRule) -> bool:
@@ -164,11 +292,46 @@ def _ends_below(one: DeclaredRule, other: DeclaredRule) -> bool:
     return bool(high < low or (strict and high == low))
 
 
-def _require_text(column: str, kind: DataType) -> None:
-    from pyspark.sql.types import CharType, StringType, VarcharType
+def _require_families(rule: DeclaredRule, schema: StructType) -> None:
+    """Raise Refused for a column of a type that the rule can't be computed of, or whose values don't compare."""
+    found = {name: _family(schema[name].dataType) for name in rule.columns if name in schema.names}
+    told = {name: schema[name].dataType.simpleString() for name in found}
+    takes = FAMILIES.get(rule.kind, ())
+    if rule.kind == DIVERGENCE and "bins" in (rule.expectation.partition_object or {}):
+        takes = ("numbers",)
+    for name, family in found.items():
+        if takes and family and family not in takes:
+            raise Refused(
+                f"{name} is {told[name]}, and the rule takes {' or '.join(takes)}: cast it in the transform, or"
+                " name another column"
+            )
+        for sign, noun in ((".", "dot"), ("`", "backtick")) if rule.kind in BARE else ():
+            if sign in name:
+                raise Refused(
+                    f"{name} has a {noun} in its name, and GX can't compute the rule over such a column: rename it"
+                    " in the transform"
+                )
+    for one, other in combinations(found if rule.kind in COMPARED else (), 2):
+        both = {family for name in (one, other) if (family := found[name])}
+        if len(both) == 2 and both not in _ALIKE:
+            raise Refused(
+                f"{one} is {told[one]} and {other} is {told[other]}, and {' and '.join(sorted(both))} are not"
+                " compared: cast one of them in the transform"
+            )
 
-    if not isinstance(kind, StringType | CharType | VarcharType):
-        raise Refused(f"{column} is {kind.simpleString()}, and only a text has a strftime_format")
+
+def _family(kind: DataType) -> str | None:
+    """Return what the values of a type are for rules; None for types whose rules Spark judges alone."""
+    from pyspark.sql import types
+
+    families: Mapping[str, Any] = {
+        "numbers": types.NumericType,
+        "texts": (types.StringType, types.CharType, types.VarcharType),
+        "truth values": types.BooleanType,
+        "days and moments": (types.DateType, types.TimestampType, types.TimestampNTZType),
+        "bytes": types.BinaryType,
+    }
+    return next((name for name, family in families.items() if isinstance(kind, family)), None)
 
 
 def _require_bounds(rule: DeclaredRule) -> None:
@@ -242,8 +405,8 @@ def _misfit_in_python(value: Any, column: str, kind: DataType) -> str | None:
     A day is compared with the day of a moment, and a moment with the beginning of a day.
     """
     told = kind.simpleString()
-    if isinstance(value, float) and told == "string":
-        return f"is a number, and {column} is a text: make a number of it in the transform"
+    if isinstance(value, float) and _family(kind) in ("texts", "bytes"):
+        return f"is a number, and {column} is {told}: make a number of it in the transform"
     if not isinstance(value, dt.date) or told == "string" or _is_number(kind):
         return None
     if told not in _EXAMPLES:

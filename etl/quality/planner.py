@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ from etl.quality.metric_sources import (
 )
 from etl.quality.suite import DeclaredRule
 from etl.quality.trend_rules import LATEST, MEAN, Across
+from etl.spark.frames import quoted
+from etl.spark.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,6 +44,8 @@ ACROSS_METRICS: Mapping[str, type[Estimated | Latest]] = {
     "column.distinct_values.count": Estimated,
     "column.max": Latest,
 }
+VIEW = "tmp_view"  # what GX calls a batch in the query of a rule
+COLUMN_TYPES = "table.column_types"
 # Asked for by SUMMARY, but null unless the suite names index columns.
 UNUSED = (".unexpected_index_list", ".unexpected_index_query")
 
@@ -123,6 +127,39 @@ class Planner:
             return isinstance(kind, DateType | TimestampType | TimestampNTZType)
         return across.kind != MEAN or isinstance(kind, NumericType)
 
+    def require_resolved(self, rule: DeclaredRule, metrics: Iterable[Any]) -> None:
+        """Raise Refused when Spark can't resolve the rule's row condition, or its query, over the output's columns.
+
+        It is asked for an analysis alone: no job runs, and no command is carried out.
+        """
+        from pyspark.errors import PySparkException
+
+        try:
+            for metric in metrics if getattr(rule.expectation, "row_condition", None) else ():
+                if (condition := self.domain(metric.metric_domain_kwargs)[1]) is not None:
+                    self.frame.filter(condition)
+            if (query := getattr(rule.expectation, "unexpected_rows_query", None)) is not None:
+                self.analyze(query)
+        except PySparkException as wrong:
+            raise Refused(f"Spark can't resolve it: {in_short(wrong)}") from wrong
+
+    def analyze(self, query: str) -> None:
+        """Have Spark analyze a rule's query over the output's columns; raise Refused for braces that nothing fills."""
+        try:
+            text = query.format(batch=VIEW)
+        except (LookupError, ValueError) as wrong:  # other names in braces, or none
+            raise Refused(
+                f"its query has braces around {wrong}, and takes {{batch}} alone: double other braces"
+            ) from wrong
+        spark = self.frame.sparkSession
+        self.frame.createOrReplaceTempView(VIEW)
+        try:
+            session = spark._jsparkSession.sessionState()
+            skip = java_class(spark, "org.apache.spark.sql.execution.CommandExecutionMode").SKIP()
+            session.executePlan(session.sqlParser().parsePlan(text), skip).assertAnalyzed()
+        finally:
+            spark.catalog.dropTempView(VIEW)
+
     def asked(self, rule: DeclaredRule) -> Any:
         """Return what the rule's expectation asks for, as GX's ValidationDependencies.
 
@@ -142,6 +179,7 @@ class Planner:
     def plan(self, rule: DeclaredRule) -> RulePlan:
         """Find the sources of every metric that the rule's expectation asks for; raise Refused or NotInThePass."""
         asked = self.asked(rule)
+        self.require_resolved(rule, asked.get_metric_configurations())
         sources: dict[Any, MetricSource] = {}
         broken: int | None = None
         for metric in asked.get_metric_configurations():
@@ -158,6 +196,8 @@ class Planner:
     def source(self, metric: Any, rule: DeclaredRule) -> MetricSource:
         name: str = metric.metric_name
         base, _, suffix = name.rpartition(".")
+        if name == COLUMN_TYPES:
+            return Known(fixed=self.column_types(metric))
         if name in SCHEMA_METRICS:
             return Known(fixed=self.resolved(metric))
         if name == ROW_COUNT or suffix == "filtered_row_count":
@@ -187,6 +227,11 @@ class Planner:
             raise NotInThePass(f"it depends on {other} of the whole batch") from other
         except GreatExpectationsError as wrong:
             raise Refused(in_short(wrong)) from wrong
+
+    def column_types(self, metric: Any) -> list[Mapping[str, Any]]:
+        """Return GX's types of the columns by their names: it quotes one that has a dot, and looks for it bare."""
+        bare = {quoted(name): name for name in self.frame.columns if "." in name}
+        return [{**one, "name": bare.get(one["name"], one["name"])} for one in self.resolved(metric)]
 
     def domain(self, kwargs: Mapping[str, Any]) -> tuple[Hashable, Column | None]:
         """Return a key for the rows that GX keeps for these arguments, and their condition (None: all)."""

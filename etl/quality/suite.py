@@ -204,8 +204,9 @@ def _expectation(entry: Mapping[str, Any]) -> Any:
         raise ValueError(f"it takes {', '.join(parameters)} from suite parameters, which are not supported")
     given = {key: entry[key] for key in ("meta", "notes", "description", "severity", "id") if entry.get(key)}
     try:
-        if lacking := _without_a_value(get_expectation_impl(kind).__fields__, kwargs):
-            raise ValueError("; ".join(lacking))
+        fields = get_expectation_impl(kind).__fields__
+        if told := [*_without_a_value(fields, kwargs), *_made_another(fields, kwargs)]:
+            raise ValueError("; ".join(told))
         return ExpectationConfiguration(type=kind, kwargs=dict(kwargs), **given).to_domain_obj()
     except ExpectationNotFoundError as wrong:
         known = list_registered_expectation_implementations()
@@ -225,6 +226,25 @@ def _without_a_value(fields: Mapping[str, Any], kwargs: Mapping[str, Any]) -> li
     ]
 
 
+def _made_another(fields: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Say of which arguments Pydantic would make another value: a number or a text of true, a whole number of 1.5."""
+    told = []
+    for name in (name for name in kwargs if name in fields):
+        value = kwargs[name]
+        types = [one.outer_type_ for one in fields[name].sub_fields or [fields[name]]]
+        takes = next(
+            (base for base in (bool, float, int, str) if any(_is_of(one, base) for one in types)), None
+        )
+        cut = takes is int and isinstance(value, float) and not value.is_integer()
+        if takes and (cut or (isinstance(value, bool) and takes is not bool)):
+            told.append(f"{name} is {json.dumps(value)}, and not {_WORDS[takes]}")
+    return told
+
+
+def _is_of(kind: Any, base: type) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base)
+
+
 def _is_parameter_alone(field: Any, value: Any) -> bool:
     """Tell whether, of all types that Pydantic has for an argument, only that of a suite parameter takes the value."""
     types = field.sub_fields or []
@@ -232,6 +252,7 @@ def _is_parameter_alone(field: Any, value: Any) -> bool:
     return len(types) > 1 and taking == [dict]
 
 
+_WORDS = {float: "a number", int: "a whole number", str: "a text"}
 _TAKEN = {  # by Pydantic's name of the error
     "type_error.float": "a number",
     "type_error.integer": "a whole number",

@@ -209,7 +209,7 @@ def test_a_rule_left_open_is_no_verdict(frame: DataFrame) -> None:
 def test_what_gx_could_not_compute_is_no_verdict(frame: DataFrame) -> None:
     query = {
         "type": "unexpected_rows_expectation",
-        "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE no_such_column > 1"},
+        "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE raise_error(id) IS NULL"},
     }
     compiled = compile_suite(suite(query), frame.schema, frame.sparkSession)
     with pytest.raises(VerdictUnknown, match=r"expectation 1 .unexpected_rows_expectation"):
@@ -321,7 +321,7 @@ MISTAKES: list[tuple[Rule, str]] = [
             "type": "expect_column_values_to_match_strftime_format",
             "kwargs": {"column": "x", "strftime_format": "%Y"},
         },
-        "x is double, and only a text has a strftime_format",
+        "x is double, and the rule takes texts: cast it",
     ),
     ({**UNIQUE, "severity": "warning"}, "compares rows with one another"),
     ({**UNIQUE, "severity": "critical", "kwargs": {"column": "id", "mostly": 0.9}}, "mostly below 1"),

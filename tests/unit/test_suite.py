@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from etl.quality.arguments import mistakes
 from etl.quality.suite import read_suite
 from etl.quality.trend_rules import VALUES
 
@@ -14,8 +15,12 @@ MAX = "expect_column_max_to_be_between"
 NO_VALUE = "{0} is {1}, and that is no value: write one, or leave {0} out"
 
 
+def suite(*entries: Any, **more: Any) -> dict[str, Any]:
+    return {"name": "s", "expectations": list(entries), **more}
+
+
 def problems(*entries: Any, **more: Any) -> tuple[str, ...]:
-    return read_suite({"name": "s", "expectations": list(entries), **more}).problems
+    return read_suite(suite(*entries, **more)).problems
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,15 @@ def problems(*entries: Any, **more: Any) -> tuple[str, ...]:
         (MAX, {"column": "a", "max_value": [["b", 1]]}, NO_VALUE.format("max_value", '[["b", 1]]')),
         (NOT_NULL, {"column": "a", "mostly": ""}, NO_VALUE.format("mostly", '""')),
         ("expect_table_row_count_to_be_between", {"min_value": ""}, NO_VALUE.format("min_value", '""')),
+        (NOT_NULL, {"column": "a", "mostly": True}, "mostly is true, and not a number"),
+        (BETWEEN, {"column": "a", "min_value": True}, "min_value is true, and not a number"),
+        ("expect_table_row_count_to_equal", {"value": False}, "value is false, and not a whole number"),
+        ("expect_table_row_count_to_equal", {"value": 1.5}, "value is 1.5, and not a whole number"),
+        (
+            "expect_column_values_to_match_regex",
+            {"column": "a", "regex": True},
+            "regex is true, and not a text",
+        ),
     ],
 )
 def test_a_wrong_argument_is_told_in_words(kind: str, kwargs: dict[str, Any], told: str) -> None:
@@ -93,3 +107,100 @@ def test_a_text_that_no_report_could_hold_is_told_when_the_suite_is_loaded(entry
     assert problem.startswith("expectation 1: it has '")
     assert problem.endswith("and PostgreSQL holds no text with NUL or half a surrogate")
     assert problem.isprintable()
+
+
+def quantiles(*given: Any, ranges: Any = ((0, 1),), **more: Any) -> dict[str, Any]:
+    return {
+        "quantile_ranges": {"quantiles": list(given), "value_ranges": [list(one) for one in ranges]},
+        **more,
+    }
+
+
+def partition(weights: Any, **more: Any) -> dict[str, Any]:
+    return {"partition_object": {"values": ["x", "y"], "weights": weights}, **more}
+
+
+NO_QUANTILE = "its quantile {} is no number from 0.0 to 1.0, written with a point"
+NO_TYPE = "{} is no type of Spark: write one such as 'IntegerType'"
+BELOW_0 = "is -1, and nothing that it judges is below 0: write 0 or more"
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs", "told"),
+    [
+        ("column_quantile_values_to_be_between", quantiles(1.5), NO_QUANTILE.format(1.5)),
+        ("column_quantile_values_to_be_between", quantiles(1), NO_QUANTILE.format(1)),
+        ("column_quantile_values_to_be_between", quantiles(True), NO_QUANTILE.format(True)),
+        ("column_quantile_values_to_be_between", quantiles(0.5, 0.9), "a list of as many value_ranges"),
+        (
+            "column_quantile_values_to_be_between",
+            quantiles(0.5, ranges=[(2, 1)]),
+            "[2, 1] has nothing within",
+        ),
+        (
+            "column_quantile_values_to_be_between",
+            quantiles(0.5, ranges=[(0, True)]),
+            "[0, True] is no pair of",
+        ),
+        (
+            "column_quantile_values_to_be_between",
+            quantiles(0.5, allow_relative_error="0.1"),
+            "its allow_relative_error is '0.1', and GX has none for Spark: leave it out",
+        ),
+        (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"type": "objekt"}},
+            "is none, at $.type: 'objekt'",
+        ),
+        (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"pattern": "("}},
+            "is none, at $.pattern: '('",
+        ),
+        (
+            "column_kl_divergence_to_be_less_than",
+            partition([0.5, 0.6], threshold=1),
+            "weights of them whose sum is 1",
+        ),
+        (
+            "column_kl_divergence_to_be_less_than",
+            partition("half", threshold=1),
+            "its partition_object is none",
+        ),
+        ("column_kl_divergence_to_be_less_than", partition([0.5, 0.5], threshold=-1), "its threshold is -1"),
+        ("column_values_to_be_of_type", {"type_": "Integer"}, NO_TYPE.format("'Integer'")),
+        ("column_values_to_be_of_type", {"type_": "json"}, NO_TYPE.format("'json'")),
+        ("column_type_to_be", {"type_": "int"}, NO_TYPE.format("'int'")),
+        ("column_values_to_be_in_type_list", {"type_list": ["INT", "int"]}, NO_TYPE.format("'INT', 'int'")),
+        ("column_values_to_be_in_type_list", {"type_list": []}, NO_TYPE.format("an empty list")),
+        ("table_row_count_to_equal", {"value": -1}, f"its value {BELOW_0}"),
+        ("column_value_lengths_to_be_between", {"max_value": -1}, f"its max_value {BELOW_0}"),
+        ("column_stdev_to_be_between", {"max_value": -1}, f"its max_value {BELOW_0}"),
+        ("column_proportion_of_unique_values_to_be_between", {"min_value": 2}, "and no share is above 1"),
+        (
+            "column_pair_values_to_be_in_set",
+            {"column_A": "a", "column_B": "b", "value_pairs_set": []},
+            "its value_pairs_set is empty, and no pair is in it",
+        ),
+    ],
+)
+def test_an_argument_that_no_batch_could_be_judged_by_is_told(
+    kind: str, kwargs: dict[str, Any], told: str
+) -> None:
+    column = {"column": "a"} if kind.startswith("column_") and "column_A" not in kwargs else {}
+    [wrong] = mistakes(read_suite(suite({"type": f"expect_{kind}", "kwargs": column | kwargs})))
+    assert told in wrong
+
+
+def test_arguments_that_gx_judges_by_are_taken() -> None:
+    taken = {
+        "column_quantile_values_to_be_between": quantiles(0.9, 0.0, ranges=[(None, None), (0, 0.5)]),
+        "column_values_to_match_json_schema": {"json_schema": {}},
+        "column_kl_divergence_to_be_less_than": partition([0.5, 0.5], threshold=0),
+        "column_values_to_be_in_type_list": {"type_list": ["INTEGER", "IntegerType"]},
+        "column_unique_value_count_to_be_between": {"min_value": -1, "max_value": 2.0, "strict_min": "true"},
+        "column_values_to_not_be_null": {"mostly": 1},
+        "column_proportion_of_unique_values_to_be_between": {"min_value": 1, "max_value": "1"},
+    }
+    rules = [{"type": f"expect_{kind}", "kwargs": {"column": "a"} | kwargs} for kind, kwargs in taken.items()]
+    assert mistakes(read_suite(suite(*rules))) == []
