@@ -99,7 +99,7 @@ def test_a_run_tells_error_line_and_file_and_goes_on_with_another_transform(home
 
 
 def assert_stopped_by(home: Home, failing: Failing) -> None:
-    """A run of this transform delivers nothing, and tells all that is known of its error."""
+    """Require that a run of this transform delivers nothing, and tells all that is known of its error."""
     file = declared(home, failing)
     with pytest.raises(TransformFailed) as stop:
         home.run()
