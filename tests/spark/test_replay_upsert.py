@@ -61,11 +61,14 @@ class Levels:
         self.landed[batch] = levels
         land(self.home, f"levels/{batch}.jsonl", [level.record for level in levels])
 
-    def deliver(self, batch: int, levels: Sequence[Level]) -> None:
-        """Deliver the stream's next batch."""
-        self.write(batch, levels)
-        assert self.home.run("levels").batches == 1
-        self.live.append((self.newest_delivery, levels))
+    def deliver(self, *batches: Sequence[Level]) -> None:
+        """Deliver the stream's next batches, by one run."""
+        for levels in batches:
+            self.write(len(self.landed), levels)
+        assert self.home.run("levels").batches == len(batches)
+        newest = "SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq DESC LIMIT %s"
+        numbers = [number for (number,) in reversed(self.home.ask(newest, len(batches)))]
+        self.live += zip(numbers, batches, strict=True)
 
     def planned(self, first: int, last: int) -> ReplayPlan:
         return plan(self.home.place, self.home.pipeline("levels"), Selection(deliveries=((first, last),)))
@@ -142,8 +145,10 @@ def objects(levels: Levels, delivery: int) -> list[str]:
 def test_a_replay_that_brings_all_keys_again_reads_no_object_of_the_log(
     levels: Levels, read: list[str]
 ) -> None:
-    levels.deliver(0, [level("a", 5), level("b", 5), level("c", 9)])
-    levels.deliver(1, [level("a", 9), level("b", 5, 2), level("c", 5)])  # of c it has no row in the table
+    levels.deliver(
+        [level("a", 5), level("b", 5), level("c", 9)],
+        [level("a", 9), level("b", 5, 2), level("c", 5)],  # of c it has no row in the table
+    )
     [(first, _), (second, brought)] = levels.live
     levels.replay_kept(second, "article <= 'c'", brought)
     assert read == []
@@ -157,9 +162,11 @@ def test_a_replay_that_brings_all_keys_again_reads_no_object_of_the_log(
 
 
 def test_only_objects_that_may_have_a_key_that_was_lost_are_read(levels: Levels, read: list[str]) -> None:
-    levels.deliver(0, [level("a", 1), level("b", 1), level("c", 1)])
-    levels.deliver(1, [level("m", 1), level("n", 1)])
-    levels.deliver(2, [level("a", 9), level("b", 9), level("n", 9), level("o", 9)])
+    levels.deliver(
+        [level("a", 1), level("b", 1), level("c", 1)],
+        [level("m", 1), level("n", 1)],
+        [level("a", 9), level("b", 9), level("n", 9), level("o", 9)],
+    )
     (first, _), _, (third, brought) = levels.live
     levels.replay_kept(third, "article <> 'b'", [one for one in brought if one.article != "b"])
     assert read == objects(levels, first)
@@ -170,9 +177,8 @@ def test_only_objects_that_may_have_a_key_that_was_lost_are_read(levels: Levels,
 def test_of_a_key_whose_version_went_down_the_newest_of_all_that_is_left_wins(
     levels: Levels, before: int | None
 ) -> None:
-    levels.deliver(0, [level("a", before), level("b", before), level("c", None), level("d", None)])
     levels.deliver(
-        1,
+        [level("a", before), level("b", before), level("c", None), level("d", None)],
         [level(one, 9) for one in "ab"]
         + [level(one, at) for one in "ab" for at in (5, 8)]
         + [level("c", None, 1)],
@@ -187,9 +193,11 @@ def test_of_a_key_whose_version_went_down_the_newest_of_all_that_is_left_wins(
 
 def test_a_key_that_comes_uncovered_while_a_replay_is_under_way_gets_its_changes(levels: Levels) -> None:
     """Another replay takes away the row that had covered both; what it puts back is what this one replaces."""
-    levels.deliver(0, [level("a", 5), level("b", 5)])
-    levels.deliver(1, [level("a", 9), level("b", 9)])
-    levels.deliver(2, [level("a", 12), level("b", 12)])
+    levels.deliver(
+        [level("a", 5), level("b", 5)],
+        [level("a", 9), level("b", 9)],
+        [level("a", 12), level("b", 12)],
+    )
     _, (second, _), (third, _) = levels.live
 
     def meanwhile() -> None:
@@ -206,8 +214,7 @@ def test_what_the_lock_finds_uncovered_is_read_before_it_is_tried_again(
     levels: Levels, read: list[str]
 ) -> None:
     """A row that was changed by hand moves no pointer."""
-    levels.deliver(0, [level("a", 5), level("b", 5)])
-    levels.deliver(1, [level("a", 9)])
+    levels.deliver([level("a", 5), level("b", 5)], [level("a", 9)])
     [(first, _), (second, brought)] = levels.live
 
     def newer() -> None:
@@ -223,8 +230,10 @@ def test_what_the_lock_finds_uncovered_is_read_before_it_is_tried_again(
 
 
 def test_a_key_that_the_table_lost_by_hand_is_the_newest_of_all_that_is_left(levels: Levels) -> None:
-    levels.deliver(0, [level("a", 7), level("b", 7), level("c", 7)])
-    levels.deliver(1, [level("a", 9), level("b", 9), level("c", 9)])
+    levels.deliver(
+        [level("a", 7), level("b", 7), level("c", 7)],
+        [level("a", 9), level("b", 9), level("c", 9)],
+    )
     second = levels.newest_delivery
     levels.home.ask("DELETE FROM warehouse.levels WHERE article IN ('a', 'b') RETURNING 1")
     levels.write(1, [level("a", 3)])
@@ -235,8 +244,7 @@ def test_a_key_that_the_table_lost_by_hand_is_the_newest_of_all_that_is_left(lev
 def test_an_object_that_is_gone_comes_back_with_its_delivery_and_so_do_keys_that_only_it_could_tell(
     levels: Levels, read: list[str]
 ) -> None:
-    levels.deliver(0, [level("a", 5), level("b", 5)])
-    levels.deliver(1, [level("a", 9), level("c", 9)])
+    levels.deliver([level("a", 5), level("b", 5)], [level("a", 9), level("c", 9)])
     [(first, _), (second, _)] = levels.live
     remove(levels, second)
     levels.home.ask("DELETE FROM warehouse.levels WHERE article = 'a' RETURNING 1")
@@ -249,9 +257,11 @@ def test_an_object_that_is_gone_comes_back_with_its_delivery_and_so_do_keys_that
 def test_a_replay_that_needs_an_object_that_is_gone_names_the_deliveries_to_be_replayed_with_it(
     levels: Levels,
 ) -> None:
-    levels.deliver(0, [level("a", 5), level("b", 5)])
-    levels.deliver(1, [level("b", 7)])
-    levels.deliver(2, [level("a", 9), level("c", 9)])
+    levels.deliver(
+        [level("a", 5), level("b", 5)],
+        [level("b", 7)],
+        [level("a", 9), level("c", 9)],
+    )
     [(first, brought), (_, _), (third, _)] = levels.live
     remove(levels, first)
     with pytest.raises(NeedsPerson, match=r"1 of the objects that may have it are gone from S3") as refused:
@@ -273,12 +283,12 @@ def test_a_release_of_which_the_object_is_gone_is_replayed_by_what_had_held_its_
     home.judge(
         rule("column_values_to_be_between", "left", "warning", column="left", min_value=0), name="levels"
     )
-    levels.deliver(0, [level("a", 5, -1), level("b", 5)])
+    levels.deliver([level("a", 5, -1), level("b", 5)])
     home.judge(name="levels")
     [(first, _)] = levels.live
     pipeline, held = home.pipeline("levels"), held_rows(home.dsn, "levels", Held(status="held"))
     [released] = release(home.place, pipeline, held, {}, who="tests", why="it may be", spark=home.spark)
-    levels.deliver(1, [level("a", 9), level("c", 9)])
+    levels.deliver([level("a", 9), level("c", 9)])
     last = levels.newest_delivery
     remove(levels, released.delivery_id)
     levels.write(1, [level("c", 9)])
@@ -299,9 +309,11 @@ def remove(levels: Levels, delivery: int) -> None:
 
 
 def test_what_a_replaced_row_had_covered_comes_back(levels: Levels) -> None:
-    levels.deliver(0, [level("a", 5), level("b", 1)])
-    levels.deliver(1, [level("a", 9), level("b", 9), level("c", 9)])
-    levels.deliver(2, [level("b", 12)])
+    levels.deliver(
+        [level("a", 5), level("b", 1)],
+        [level("a", 9), level("b", 9), level("c", 9)],
+        [level("b", 12)],
+    )
     [_, (second, _), _] = levels.live
     levels.write(1, [level("d", 9)])
     levels.replay(second, second, [level("d", 9)])  # a is what batch 0 brought; c is gone
@@ -314,8 +326,7 @@ def test_what_a_replaced_row_had_covered_comes_back(levels: Levels) -> None:
 
 def test_a_replay_brings_a_column_that_the_changes_before_it_lack(levels: Levels) -> None:
     home = levels.home
-    levels.deliver(0, [level("a", 5, 2), level("b", 1, 4)])
-    levels.deliver(1, [level("a", 9, 6), level("b", 9, 8)])
+    levels.deliver([level("a", 5, 2), level("b", 1, 4)], [level("a", 9, 6), level("b", 9, 8)])
     second = levels.live[-1][0]
     text = DECLARATION.format(name="levels", schema=SCHEMA, sink=SINK, suite="")
     home.declare(
@@ -334,13 +345,12 @@ def test_a_replay_brings_a_column_that_the_changes_before_it_lack(levels: Levels
 @pytest.mark.parametrize("what", ["the stream", "another replay"])
 def test_what_is_committed_while_a_replay_is_under_way_counts(levels: Levels, what: str) -> None:
     """Both come after the change log was staged: one brings a row that only the replaced one covers, one takes it away."""
-    levels.deliver(0, [level("a", 5), level("b", 5)])
-    levels.deliver(1, [level("a", 9), level("b", 9)])
+    levels.deliver([level("a", 5), level("b", 5)], [level("a", 9), level("b", 9)])
     (first, _), (second, _) = levels.live
 
     def meanwhile() -> None:
         if what == "the stream":
-            levels.deliver(2, [level("a", 7)])
+            levels.deliver([level("a", 7)])
         else:
             levels.write(0, [level("a", 3)])
             levels.replay(first, first, [level("a", 3)])
@@ -354,8 +364,7 @@ def test_what_is_committed_while_a_replay_is_under_way_counts(levels: Levels, wh
 
 def test_changes_that_postgres_lost_before_the_commit_are_staged_again(levels: Levels) -> None:
     """PostgreSQL empties unlogged tables when it crashes."""
-    levels.deliver(0, [level("a", 5)])
-    levels.deliver(1, [level("a", 9)])
+    levels.deliver([level("a", 5)], [level("a", 9)])
     second = levels.live[-1][0]
 
     def empty() -> None:
@@ -399,7 +408,7 @@ class Walk:
 
     def deliver(self) -> str:
         """Deliver the stream's next batch."""
-        self.levels.deliver(self.batches, self.made[self.batches])
+        self.levels.deliver(self.made[self.batches])
         self.files[self.levels.newest_delivery] = [self.batches]
         self.batches += 1
         return "delivered"
@@ -479,9 +488,11 @@ def test_a_long_walk_leaves_what_a_rebuild_would(levels: Levels, seed: int) -> N
 
 
 def test_an_interval_names_deliveries_by_their_changes_whatever_the_table_has_of_them(levels: Levels) -> None:
-    levels.deliver(0, [level("a", 5), level("b", 1)])
-    levels.deliver(1, [level("a", 9), level("c", 5)])
-    levels.deliver(2, [level("a", 12), level("c", 12)])  # of 5 the table has no row now
+    levels.deliver(
+        [level("a", 5), level("b", 1)],
+        [level("a", 9), level("c", 5)],
+        [level("a", 12), level("c", 12)],  # of 5 the table has no row now
+    )
     pipeline = replace(levels.home.pipeline("levels"), interval="at")
 
     def named(first: int, end: int) -> ReplayPlan:
