@@ -144,7 +144,8 @@ PIPELINE = Pipeline(
 """
 
 
-def test_what_is_corrected_of_a_nested_column_becomes_the_text_that_a_landed_one_becomes(home: Home) -> None:
+def a_nested_batch(home: Home) -> dict[str, Any]:
+    """Deliver a row of nested columns, and hold two; return the delivered one as it landed."""
     home.declare(text=NESTED)
     home.judge(*RULES[:1])
     sizes, who, tags = [1, 2.50, None], {"seen": "2026-01-01 00:00Z", "name": "Åsa"}, {"a": 1, "b": None}
@@ -154,13 +155,20 @@ def test_what_is_corrected_of_a_nested_column_becomes_the_text_that_a_landed_one
         "orders/0.jsonl", "".join(f"{line}\n" for line in (json.dumps(landed), json.dumps(held), "{broken"))
     )
     home.run()
+    return landed
+
+
+def test_what_is_corrected_of_a_nested_column_becomes_the_text_that_a_landed_one_becomes(
+    histories: Histories,
+) -> None:
+    home, landed = histories.begin(a_nested_batch)
     [negative], [broken] = ids(home, reason=NEGATIVE), ids(home, reason="malformed")
     with pytest.raises(
         SetupError, match=rf'Row {negative}, column who\.seen: found "soon", wanted a timestamp'
     ):
         let_out(home, RowSelection(ids=(negative,)), {negative: {"who": {"seen": "soon"}}})
     texts = {name: json.dumps(landed[name]) for name in ("sizes", "who", "tags")}
-    corrections = {negative: {"amount": 1, "sizes": sizes}, broken: {"id": 3, "amount": 1, **texts}}
+    corrections = {negative: {"amount": 1, "sizes": landed["sizes"]}, broken: {"id": 3, "amount": 1, **texts}}
     [done] = let_out(home, RowSelection(delivery=1), corrections)
     assert done.delivered == 2
     query = "SELECT sizes, who, tags FROM warehouse.orders ORDER BY id"

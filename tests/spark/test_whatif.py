@@ -184,6 +184,7 @@ def test_a_mistaken_suite_is_refused_before_anything_is_read(home: Home) -> None
         "batches_that_differ": 1,
         "batches_that_stop": 0,
         "rows": 4,
+        "malformed": 0,
         "newly_held": 1,
         "newly_delivered": 1,
     }
