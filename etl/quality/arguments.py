@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from etl.common.outcome import in_short
 from etl.quality.suite import DeclaredRule, DeclaredSuite
 from etl.quality.verdict import Severity
+from etl.spark.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,16 +78,12 @@ class Refused(Exception):
 
 
 def require_patterns(rule: DeclaredRule, spark: SparkSession) -> None:
-    """Raise Refused when Java does not accept a regular expression: Spark would say so in mid-batch.
-
-    It is asked without a job, as for values.
-    """
+    """Raise Refused when Java does not accept a regular expression: Spark would say so in mid-batch."""
     from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F
 
     for regex in patterns_of(rule):
         try:
-            spark.sql("VALUES (1)").select(F.lit("").rlike(regex)).collect()
+            java_class(spark, "java.util.regex.Pattern").compile(regex)
         except PySparkException as wrong:
             raise Refused(f"{regex!r} is no regular expression of Java: {in_short(wrong)}") from wrong
 
