@@ -93,6 +93,8 @@ def test_what_was_dropped_is_not_covered_up_by_new_batches(
         home.run()
     found = re.search(r"--deliveries (\S+) --accept-changed", refused.value.remedy)
     assert found
+    with pytest.raises(TableRefused):
+        again(home, "2")  # would bring a part, over which runs went on
     again(home, found[1])
     assert home.run().delivered == 5
     home.assert_rows(landed)

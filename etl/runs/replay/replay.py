@@ -18,8 +18,10 @@ from etl.common.steps import Listener
 from etl.common.wording import WHY, first_few, pluralize
 from etl.delivery import correction
 from etl.delivery.batch import Receipt, Staged
+from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver_correction
 from etl.delivery.stage import StageTask
+from etl.ledger.deliveries import deliveries_in_force
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
 from etl.ledger.stops import FEWER_STOP
@@ -112,9 +114,10 @@ def replay(
         with a_session(workspace, spark) as session:
             from etl.runs.opened import open_pipeline
 
-            opened = open_pipeline(workspace, pipeline, session, outside_stream=True, fills=accept_changed)
-            refuse_replay(pipeline, opened.state)
             change = planned.change(releases, accept_changed=accept_changed, who=who, why=why or "")
+            fills = accept_changed and _brings_all(dsn, pipeline, change)
+            opened = open_pipeline(workspace, pipeline, session, outside_stream=True, fills=fills)
+            refuse_replay(pipeline, opened.state)
             batch = ReplayBatch(
                 micro=_static(opened, planned, workspace, accept_unreadable=accept_unreadable),
                 plan=planned,
@@ -136,6 +139,13 @@ def replay(
                 kind_of(pipeline).raise_read_error([error], "the same command again")
                 raise
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
+
+
+def _brings_all(dsn: str, pipeline: Pipeline, change: Correction) -> bool:
+    """Tell whether the change takes the place of all that the table has rows of, so that it may be gone or empty."""
+    with transaction(dsn) as cursor:
+        in_force = mode_of(pipeline.sink).in_force(deliveries_in_force(cursor, pipeline.name))
+    return {one.delivery_id for one in in_force if one.delivered} <= {*change.supersedes}
 
 
 def refuse(
