@@ -88,9 +88,12 @@ def ended_spark(cursor: Cursor, lease: Lease) -> tuple[int, int]:
     return (int(found[0]), int(found[1])) if found else (0, 0)
 
 
-def killed_at(cursor: Cursor, lease: Lease, stream_id: str) -> KilledAt | None:
-    """Return the batch at which the run before this one was killed or cut off; None where it ended otherwise."""
-    STATEMENTS.execute(cursor, "killed_at", pipeline=lease.pipeline, run=lease.run_id, stream=stream_id)
+def killed_at(cursor: Cursor, pipeline: str, stream_id: str) -> KilledAt | None:
+    """Return the batch at which the stream's last try was killed or cut off; None where it ended otherwise.
+
+    None as well where a run was refused for that since.
+    """
+    STATEMENTS.execute(cursor, "killed_at", pipeline=pipeline, stream=stream_id)
     found = cursor.fetchone()
     return KilledAt(*found) if found else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -26,6 +27,7 @@ from etl.sinks.warehouse.table import drop_staging_left, staging_left
 
 log = logging.getLogger("sluice")
 
+SIGNAL_SECONDS = 0.5  # until a signal that was heard is on record: what asked for the end may soon kill
 # A network that swallows what is sent is noticed, and a new connection tried, before the lease may be taken by another.
 UNANSWERED_MS = 2 * leases.HEARTBEAT_SECONDS * 1000
 
@@ -87,9 +89,13 @@ def leased(
     stop, control = threading.Event(), control or RunControl()
 
     def beat() -> None:
+        due, noted = time.monotonic() + leases.HEARTBEAT_SECONDS, False
         with closing(Pool(dsn, tcp_user_timeout=UNANSWERED_MS)) as own:
-            while not control.lost and not stop.wait(leases.HEARTBEAT_SECONDS):
-                _beat(own, lease, control)
+            while not control.lost and not stop.wait(min(SIGNAL_SECONDS, leases.HEARTBEAT_SECONDS)):
+                heard = control.by_signal is not None
+                if time.monotonic() >= due or (heard and not noted):
+                    _beat(own, lease, control)
+                    due, noted = time.monotonic() + leases.HEARTBEAT_SECONDS, heard
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()

@@ -241,20 +241,13 @@ class SlowTaskWatch:
     def _watched(self, stage: Stage) -> Watched | None:
         if stage.run_id != self._run_id:
             return None
-        files = self._files(stage.batch)
+        files = self._files_of(stage.batch)
         return Watched(
             what=f"{self._name}: batch {stage.batch} has been",
             files=files,
             next=f"{one_file(self._name, files)}`sluice stop {self._name}` ends it after this batch; if the batch never"
             f" ends, {_kill()} twice",
         )
-
-    def _files(self, batch: int) -> Sequence[str]:
-        try:
-            return self._files_of(batch)
-        except (OSError, SluiceError) as error:
-            log.debug("the files of batch %s of %s can't be told: %s", batch, self._name, error)
-            return []
 
 
 def end_of(pipeline: str, seen: str, files: Sequence[str], delivery: Callable[[], int | None]) -> SluiceError:

@@ -173,8 +173,12 @@ class StreamRun:
         )
 
     def _files_of(self, batch: int) -> list[str]:
-        """Return the paths of the files that a batch reads."""
-        return [shown(to_path(file.uri)) for file in self._checkpoint().inputs(batch)]
+        """Return the paths of the files that a batch reads, to be told; none where that can't be known."""
+        try:
+            return [shown(to_path(file.uri)) for file in self._checkpoint().inputs(batch)]
+        except (OSError, SluiceError) as error:
+            log.debug("the files of batch %s of %s can't be told: %s", batch, self.pipeline.name, error)
+            return []
 
     def _delivery_of(self, failure: BatchFailure, batch: int) -> int | None:
         """Return the number of a batch's delivery once no batch is at work; None where it has none.
@@ -216,7 +220,7 @@ class StreamRun:
         What is killed says nothing of it, so the next run does, in the place of another try.
         """
         with transaction(self._dsn) as cursor:
-            killed = attempts.killed_at(cursor, self.lease, self.stream_id)
+            killed = attempts.killed_at(cursor, self.pipeline.name, self.stream_id)
         if killed is None or killed.tries < TRIES:
             return
         name, files, again = self.pipeline.name, self._files_of(killed.batch_id), run_command(self.pipeline)

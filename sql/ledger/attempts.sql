@@ -39,16 +39,18 @@ WHERE last.outcome IS DISTINCT FROM 'delivered'
 GROUP BY last.batch_id
 
 -- name: killed_at
--- The batch of a stream at which the run before this one was killed, at how many runs' tries of it that has happened, and
--- the last of these. A run that was asked to stop is none of them: whoever asked may have killed it, not to wait.
+-- The batch of a stream's newest attempt, whose run was killed and none was refused for it since; at how many runs' tries of
+-- it that has happened; and the last of these. A run that was asked to stop is none of them: whoever asked may have killed
+-- it, not to wait.
 SELECT last.batch_id, count(DISTINCT r.run_id), before.holder, to_char(before.seen_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
-FROM (SELECT * FROM sluice.run WHERE pipeline = %(pipeline)s AND kind = 'stream' AND run_id <> %(run)s
-      ORDER BY started_at DESC LIMIT 1) before
-CROSS JOIN LATERAL (SELECT batch_id, outcome FROM sluice.attempt
-      WHERE lease_token = before.run_id AND stream_id = %(stream)s AND NOT adopted ORDER BY delivery_id DESC LIMIT 1) last
+FROM (SELECT batch_id, outcome, lease_token FROM sluice.attempt
+      WHERE stream_id = %(stream)s AND NOT adopted ORDER BY delivery_id DESC LIMIT 1) last
+JOIN sluice.run before ON before.run_id = last.lease_token
 JOIN sluice.attempt a ON a.stream_id = %(stream)s AND a.batch_id = last.batch_id AND NOT a.adopted AND a.outcome = 'fenced'
 JOIN sluice.run r ON r.run_id = a.lease_token
-WHERE before.outcome = 'lost its lease' AND last.outcome = 'fenced' AND before.stop_asked_at IS NULL
+WHERE last.outcome = 'fenced' AND before.outcome = 'lost its lease' AND before.stop_asked_at IS NULL
+  AND NOT EXISTS (SELECT FROM sluice.run refused WHERE refused.pipeline = %(pipeline)s AND refused.kind = 'stream'
+                  AND refused.started_at > before.started_at AND refused.outcome = 'BatchEndsSpark')
   AND r.outcome = 'lost its lease' AND r.stop_asked_at IS NULL
 GROUP BY last.batch_id, before.holder, before.seen_at
 

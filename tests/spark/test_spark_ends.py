@@ -68,6 +68,12 @@ def test_a_batch_that_kills_its_worker_is_a_persons_at_the_third_try(home: Home)
         home.run()
     assert refused.value.seen.endswith(f" UTC. The batch reads 1 file: {file}.")
     assert refused.value.remedy.endswith("`sluice run orders` then tries it once more")
+    with once_at(Step.ATTEMPT_OPENED, end_spark), pytest.raises(SparkEnded, match="once more"):
+        home.run()
+    home.ask("UPDATE sluice.attempt SET outcome = 'fenced', closed_at = now() WHERE closed_at IS NULL")
+    home.ask("UPDATE sluice.run SET outcome = 'lost its lease' WHERE outcome = 'SparkEnded'")
+    with pytest.raises(BatchEndsSpark, match="at each of 5 tries the whole run was killed"):
+        home.run()
     home.run()
     home.assert_holds(landed)
 
