@@ -171,7 +171,7 @@ def _wrong_partition(expectation: Any) -> str | None:
     except (TypeError, ValueError, LookupError):  # GX's own, of parts that are no lists of numbers
         valid = False
     if not valid:
-        return "its partition_object is none: write values, or bins in their order, and weights of them whose sum is 1"
+        return "its partition_object is no partition: write values, or bins in order, and weights of them whose sum is 1"
     if (expectation.threshold or 0) < 0:
         return f"its threshold is {expectation.threshold:g}, and no divergence is below 0: write 0 or more"
     return None
@@ -195,10 +195,13 @@ def _wrong_json_schema(expectation: Any) -> str | None:
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 
+    schema = expectation.json_schema
+    if isinstance(schema, Mapping) and not isinstance(schema.get("$schema", ""), str):
+        return f"its json_schema is no JSON Schema: its $schema is {schema['$schema']!r}, and no text"
     try:
-        validator_for(expectation.json_schema).check_schema(expectation.json_schema)
+        validator_for(schema).check_schema(schema)
     except SchemaError as wrong:
-        return f"its json_schema is none, at {wrong.json_path}: {wrong.message}"
+        return f"its json_schema is no JSON Schema, at {wrong.json_path}: {wrong.message}"
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from etl.common.outcome import in_short
@@ -145,12 +146,13 @@ class Planner:
 
     def analyze(self, query: str) -> None:
         """Have Spark analyze a rule's query over the output's columns; raise Refused for braces that nothing fills."""
-        try:
-            text = query.format(batch=VIEW)
-        except (LookupError, ValueError) as wrong:  # other names in braces, or none
+        # GX has refused braces that do not fit one another.
+        named = [name for _, name, *_ in Formatter().parse(query) if name is not None]
+        if others := [name for name in named if name != "batch"]:
             raise Refused(
-                f"its query has braces around {wrong}, and takes {{batch}} alone: double other braces"
-            ) from wrong
+                f"its query has braces around {others[0]!r}, and takes {{batch}} alone: double other braces"
+            )
+        text = query.format(batch=VIEW)
         spark = self.frame.sparkSession
         self.frame.createOrReplaceTempView(VIEW)
         try:

@@ -125,6 +125,7 @@ MISFITS = [
         query("SELECT * FROM {batch} WHERE t LIKE '{x}'"),
         "its query has braces around 'x', and takes {batch} alone",
     ),
+    (query("SELECT * FROM {batch.x}"), "its query has braces around 'batch.x', and takes {batch} alone"),
     (query("SELECT * FROM nowhere_at_all"), "Spark can't resolve it: [TABLE_OR_VIEW_NOT_FOUND]"),
     (in_set("n", "x"), "'x', and n is int: write its values as the column has them"),
     (in_set("n", "1", "1.5"), "'1.5', and n is int"),

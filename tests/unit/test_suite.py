@@ -150,12 +150,17 @@ BELOW_0 = "is -1, and nothing that it judges is below 0: write 0 or more"
         (
             "column_values_to_match_json_schema",
             {"json_schema": {"type": "objekt"}},
-            "is none, at $.type: 'objekt'",
+            "is no JSON Schema, at $.type: 'objekt'",
+        ),
+        (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"$schema": 5}},
+            "its json_schema is no JSON Schema: its $schema is 5, and no text",
         ),
         (
             "column_values_to_match_json_schema",
             {"json_schema": {"pattern": "("}},
-            "is none, at $.pattern: '('",
+            "is no JSON Schema, at $.pattern: '('",
         ),
         (
             "column_kl_divergence_to_be_less_than",
@@ -165,7 +170,7 @@ BELOW_0 = "is -1, and nothing that it judges is below 0: write 0 or more"
         (
             "column_kl_divergence_to_be_less_than",
             partition("half", threshold=1),
-            "its partition_object is none",
+            "its partition_object is no partition",
         ),
         ("column_kl_divergence_to_be_less_than", partition([0.5, 0.5], threshold=-1), "its threshold is -1"),
         ("column_values_to_be_of_type", {"type_": "Integer"}, NO_TYPE.format("'Integer'")),
