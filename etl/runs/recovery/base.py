@@ -20,7 +20,8 @@ def heeding(control: RunControl, on_progress: OnProgress) -> OnProgress:
 
     def told(done: int, of: int) -> None:
         on_progress(done, of)
-        control.require_going_on()
+        if done < of:  # what was run again is not thrown away where nothing but the end is left
+            control.require_going_on()
 
     return told
 

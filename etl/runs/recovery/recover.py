@@ -82,6 +82,7 @@ def recover(
         if problem is None:
             return Recovered(pipeline=pipeline.name, problem=None)
         mended = _mended(workspace, stream, lease, problem, control)
+        control.require_going_on()
         seeded = recovery.next_stream()
     gaps = tuple(map(str, seeded.gone))
     return replace(

@@ -90,6 +90,7 @@ def withdraw(
             accepted=None,
         )
         with leased(stream.dsn, beside, began=began):
+            control.require_going_on()
             return _withdrawn(stream, planned, request, beside, session, on_step)
 
 
