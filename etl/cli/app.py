@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -43,7 +44,7 @@ def main() -> NoReturn:
     logging.getLogger("sluice").setLevel(logging.INFO)
     # It reports errors that we report ourselves: of a batch by its own logger, of a JVM that is gone by the root's.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    handler.addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
+    handler.addFilter(lambda record: not Path(record.pathname).is_relative_to(PY4J))
     for number in SIGNALS:
         signal.signal(number, stop_at_once)
     code = 0
@@ -54,6 +55,17 @@ def main() -> NoReturn:
         code = _report_failure(error)
     # Outside the clause, which forgets the error: connections to Spark in its frames would outlive Python's modules.
     sys.exit(code)
+
+
+def _folder_of(package: str) -> Path:
+    """Return a package's folder without importing it."""
+    found = find_spec(package)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
+
+
+PY4J = _folder_of("py4j")
 
 
 class _Lines(LineFormatter):

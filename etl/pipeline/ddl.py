@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from etl.common.outcome import in_short
+
 _AT = re.compile(r"\(line (\d+), pos (\d+)\)")  # of Spark's parser: the line from 1, the place from 0
 _BEFORE = 40  # characters that are shown of what stands before a mistake
 
@@ -39,10 +41,10 @@ def ddl_parts(schema: str) -> list[tuple[str, str]]:
     ]
 
 
-def ddl_mistake(said: str, schema: str) -> str:
+def ddl_mistake(error: Exception, schema: str) -> str:
     """Return in a line what Spark's parser says of a DDL schema, and behind what it says so."""
-    why = said.strip().splitlines()[0].partition(" SQLSTATE: ")[0].rstrip(".")
-    if (at := _AT.search(said)) is None:
+    why = in_short(error).partition(" SQLSTATE: ")[0].rstrip(".")
+    if (at := _AT.search(str(error))) is None:
         return why
     before = "".join(schema.splitlines(keepends=True)[: int(at[1]) - 1])
     end = len(before) + int(at[2])

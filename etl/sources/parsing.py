@@ -79,9 +79,8 @@ def ddl_fields(schema: str, where: str, file: Path | None = None) -> StructType:
     try:
         parsed = StructType.fromDDL(schema)
     except PySparkException as error:
-        said = str(error)
         raise SetupError(
-            f"{ddl_place(said, schema, file)}{where} is no Spark DDL: {ddl_mistake(said, schema)}",
+            f"{ddl_place(str(error), schema, file)}{where} is no Spark DDL: {ddl_mistake(error, schema)}",
             remedy="correct it in the declaration",
         ) from error
     if not isinstance(parsed, StructType):  # Spark takes the name of a type alone, too

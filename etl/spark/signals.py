@@ -16,9 +16,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 3.0  # that a JVM has to end, and then the command that has launched it
 
 _stopped = threading.Event()
-_exit_code = (
-    0  # not the error, which would keep the frames that it came through until the interpreter is half gone
-)
+# Not the error, which would keep the frames that it came through until the interpreter is half gone.
+_exit_code = 0
 
 
 def stop_at_once(number: int, _frame: FrameType | None = None, *, left: str = Stopped.LEFT) -> NoReturn:

@@ -368,7 +368,7 @@ def test_a_mistake_in_a_schema_is_told_with_its_file_its_line_and_what_stands_be
     file = tmp_path / "orders.py"
     file.write_text(f'A = 1\nSCHEMA = """{schema}"""\n')
     said = f"\n{said}\n\n== SQL ==\n{schema}\n"
-    assert ddl_mistake(said, schema) == told
+    assert ddl_mistake(ValueError(said), schema) == told
     assert ddl_place(said, schema, file) == f"{file}, line {line}: "
     file.write_text(f"A = 1\nSCHEMA = {schema!r}\n")
     assert ddl_place(said, schema, file) == f"{file}, line 2: "
