@@ -52,6 +52,11 @@ _READ_ONLY_BY = {
     ),
     "global": ("the settings of all roles", "`ALTER ROLE ALL RESET {name}`"),
     "client": ("the connection's options", "take {name} out of SLUICE_POSTGRES and PGOPTIONS"),
+    "session": (
+        "a statement of this session, such as a pooler's",
+        "take it out of what the pooler begins with",
+    ),
+    "command line": ("the server's command line", "start the server without it"),
 }
 _BY_SERVER = (
     "the server's settings",
