@@ -102,17 +102,33 @@ def test_keys_that_the_transform_does_not_put_out_are_refused_together(dsn: str,
     assert "'never'" in str(refused.value)
 
 
-@pytest.mark.parametrize("waiting", [64_000_000, 1_000])
-def test_more_partitions_than_open_writers_lose_nothing(
-    dsn: str, lake: Lake, waiting: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("row_group", [32_000_000, 2_000])
+def test_a_partition_is_one_object_however_its_rows_are_strewn(
+    dsn: str, lake: Lake, row_group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_writer, "WAITING_BYTES", waiting)
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", row_group)
     columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
     run = start(dsn, lake, pipeline("many", Append(partition_by=identity("part"))), columns=columns)
-    parts = parquet_writer.OPEN_WRITERS + 5
-    batches = [batch_of(columns, list(range(n, n + parts)), list(range(parts))) for n in range(0, 5000, 1000)]
+    parts = 2 * parquet_writer.OPEN_WRITERS
+    batches = [batch_of(columns, list(range(n, n + parts)), list(range(parts))) for n in range(0, 5000, 100)]
     receipt = delivered(run, 0, *batches)
-    assert receipt.files == parts if waiting > 1_000 else receipt.files > parts
+    assert receipt.files == parts
+    wanted = sum((rows(batch) for batch in batches), Counter())
+    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == wanted
+
+
+def test_rows_in_the_order_of_their_partitions_are_written_as_they_come(
+    dsn: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 2_000)
+    monkeypatch.setattr(parquet_writer, "_Spill", None)  # nothing may wait on a disk
+    columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
+    run = start(dsn, lake, pipeline("ordered", Append(partition_by=identity("part"))), columns=columns)
+    parts = 2 * parquet_writer.OPEN_WRITERS
+    batches = [
+        batch_of(columns, list(range(n, n + 200)), [n // 200] * 200) for n in range(0, 200 * parts, 200)
+    ]
+    assert delivered(run, 0, *batches).files == parts
     wanted = sum((rows(batch) for batch in batches), Counter())
     assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == wanted
 

@@ -1,4 +1,7 @@
-"""Writes Parquet objects to S3 on an executor: rows wait until they fill a row group of their partition.
+"""Writes Parquet objects to S3 on an executor, one for each partition, however many there are and in which order rows come.
+
+Rows wait in memory until they fill a row group. Where they are of many partitions, they wait on the machine's disk for
+more of theirs, so that no object is made of a few rows because others came between.
 
 An object exists on S3 only after its writer was closed; until then it is an unfinished multipart upload,
 which the sweeper knows how to find.
@@ -7,16 +10,17 @@ which the sweeper knows how to find.
 from __future__ import annotations
 
 import pickle
+import tempfile
 import urllib.parse
 import uuid
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -25,8 +29,9 @@ from etl.common.steps import Step
 
 OBJECT_BYTES = 120_000_000  # roll over here: the last row group brings a file to about 128 MB at most
 ROW_GROUP_BYTES = 32_000_000  # of Arrow memory, before encoding
-WAITING_BYTES = 64_000_000  # of all partitions; beyond it the largest is written, however small its row group
-OPEN_WRITERS = 16  # a task that writes to more partitions closes the one it used longest ago
+OPEN_WRITERS = (
+    16  # a task whose rows come in the order of their partitions closes the one that it used longest ago
+)
 UNITS = {"hour": "h", "day": "D", "month": "M"}  # numpy's names
 
 
@@ -88,8 +93,38 @@ class _Open:
     rows: int = 0
 
 
+class _Spill:
+    """Rows that wait for others of their partition, in a temporary file of this machine."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writer = pa.ipc.new_file(self._file, schema, options=options)
+        self._numbers: dict[Any, list[int]] = {}  # of the batches of a partition, in the file
+        self._written = 0
+
+    def add(self, value: Any, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows)
+        self._numbers.setdefault(value, []).append(self._written)
+        self._written += 1
+
+    def take(self) -> Iterator[tuple[Any, Iterator[pa.RecordBatch]]]:
+        """Yield each partition's value with its rows, which are read as they are asked for; nothing can be added then."""
+        self._writer.close()
+        self._file.seek(0)
+        reader = pa.ipc.open_file(self._file)
+        for value, numbers in self._numbers.items():
+            yield value, (reader.get_batch(number) for number in numbers)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class ObjectWriter:
-    """Writes rows to one object a partition; finished objects come back from `close`."""
+    """Writes rows to one object a partition; finished objects come back from `close`.
+
+    A partition has more than one only where one would be larger than OBJECT_BYTES, or each but one has half a row group.
+    """
 
     def __init__(self, spec: FileSpec, store: ObjectStore, delivery_id: int, partition: int) -> None:
         self._spec = spec
@@ -98,30 +133,34 @@ class ObjectWriter:
         self._s3: fs.S3FileSystem | None = None
         self._open: OrderedDict[Any, _Open] = OrderedDict()
         self._done: list[StagedFile] = []
-        self._waiting: dict[Any, list[pa.RecordBatch]] = {}
-        self._waiting_bytes: Counter[Any] = Counter()
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._spill: _Spill | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows with the table's columns, in any order; write what fills a row group of its partition.
-
-        Where too much waits in all partitions together, the largest is written as well.
-        """
-        for value, part in split(rows, self._spec.partitioning):
-            columns = [part.column(name) for name in self._spec.schema.names]
-            batch = pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
-            self._waiting.setdefault(value, []).append(batch)
-            self._waiting_bytes[value] += batch.nbytes
-            if self._waiting_bytes[value] >= ROW_GROUP_BYTES:
-                self._write_waiting(value)
-        while self._waiting_bytes.total() >= WAITING_BYTES:
-            self._write_waiting(max(self._waiting_bytes, key=lambda value: self._waiting_bytes[value]))
+        """Take rows with the table's columns, in any order; write or spill what waits once it could fill a row group."""
+        columns = [rows.column(name) for name in self._spec.schema.names]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._spec.schema)
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes < ROW_GROUP_BYTES:
+            return
+        for value, part in self._parted():
+            if 2 * part.nbytes >= ROW_GROUP_BYTES:
+                self._write(value, [part])
+            else:
+                self._spill = self._spill or _Spill(self._spec.schema)
+                self._spill.add(value, part)
 
     def close(self) -> list[StagedFile]:
         """Finish every object; return all that were written."""
-        for value in list(self._waiting):
-            self._write_waiting(value)
-            if value in self._open:
-                self._finish(value)
+        rest = dict(self._parted())
+        if self._spill is not None:
+            for value, parts in self._spill.take():
+                self._write_all(value, chain(parts, [rest.pop(value)] if value in rest else []))
+            self._spill.close()
+        for value, part in rest.items():
+            self._write_all(value, iter([part]))
         while self._open:
             self._finish(next(iter(self._open)))
         return self._done
@@ -132,12 +171,34 @@ class ObjectWriter:
         pyarrow may still complete it: no metadata refers to it, and the sweeper removes it.
         """
         self._waiting.clear()
-        self._waiting_bytes.clear()
         self._open.clear()
+        if self._spill is not None:
+            self._spill.close()
 
-    def _write_waiting(self, value: Any) -> None:
-        rows = pa.Table.from_batches(self._waiting.pop(value))
-        row_bytes = max(1, self._waiting_bytes.pop(value) // rows.num_rows)
+    def _parted(self) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        """Take all rows that wait in memory; yield them by partition."""
+        if self._waiting:
+            rows = pa.concat_batches(self._waiting)
+            self._waiting, self._waiting_bytes = [], 0
+            yield from split(rows, self._spec.partitioning)
+
+    def _write_all(self, value: Any, parts: Iterator[pa.RecordBatch]) -> None:
+        """Write the rows of a partition in full row groups, and finish its object."""
+        group, group_bytes = list[pa.RecordBatch](), 0
+        for part in parts:
+            group.append(part)
+            group_bytes += part.nbytes
+            if group_bytes >= ROW_GROUP_BYTES:
+                self._write(value, group)
+                group, group_bytes = [], 0
+        if group:
+            self._write(value, group)
+        if value in self._open:
+            self._finish(value)
+
+    def _write(self, value: Any, group: list[pa.RecordBatch]) -> None:
+        rows = pa.Table.from_batches(group)
+        row_bytes = max(1, rows.nbytes // rows.num_rows)
         target = self._target(value)
         target.writer.write_table(rows, row_group_size=max(1024, 2 * ROW_GROUP_BYTES // row_bytes))
         target.rows += rows.num_rows
@@ -196,22 +257,22 @@ def readable(value: Any, transform: str) -> str:
 
 
 def split(rows: pa.RecordBatch, by: Partitioning | None) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """Yield (partition value, its rows) for each partition that `rows` has."""
+    """Yield (partition value, its rows in their order) for each partition that `rows` has."""
     if rows.num_rows == 0:
         return
     if by is None:
         yield None, rows
         return
-    keys = partition_values(rows.column(by.column), by.transform)
-    partitions = pc.unique(keys).to_pylist()
-    for value in partitions:
-        if len(partitions) == 1:
-            yield value, rows
-        else:
-            yield (
-                value,
-                rows.filter(pc.is_null(keys) if value is None else pc.equal(keys, value).fill_null(False)),
-            )
+    values = partition_values(rows.column(by.column), by.transform).dictionary_encode("encode")
+    if len(values.dictionary) == 1:
+        yield values.dictionary[0].as_py(), rows
+        return
+    numbers = values.indices.to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    edges = np.flatnonzero(np.diff(numbers[order], prepend=-1, append=-1)).tolist()
+    ordered = rows.take(pa.array(order))
+    for value, (start, end) in zip(values.dictionary.to_pylist(), pairwise(edges), strict=True):
+        yield value, ordered.slice(start, end - start)
 
 
 def partition_values(values: pa.Array, transform: str) -> pa.Array:
