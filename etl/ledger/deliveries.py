@@ -144,6 +144,11 @@ def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
     return rows_as(STATEMENTS.execute(cursor, "live_inputs", pipeline=pipeline), Input)
 
 
+def live_paths(cursor: Cursor, pipeline: str) -> list[str]:
+    """Return the path of every input that is in a live delivery, in no order."""
+    return [path for (path,) in STATEMENTS.execute(cursor, "live_paths", pipeline=pipeline)]
+
+
 def inputs_by_delivery(cursor: Cursor, pipeline: str) -> list[DeliveredInput]:
     """Return every input that is in a live delivery with that delivery's number, by source and path."""
     return rows_as(STATEMENTS.execute(cursor, "inputs_by_delivery", pipeline=pipeline), DeliveredInput)

@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.paths import REQUESTS, landing_path, s3_client, to_path, to_uri
 from etl.common.wording import pluralize
@@ -36,6 +39,20 @@ class Listed(Protocol):
 def path_of(uri: str, landing: str) -> str:
     """Return the identity of the file at `uri`: its path below `landing` when it lies there, else its place."""
     return identity(to_path(uri), landing)
+
+
+def paths_of(uris: pa.ChunkedArray, landing: str) -> pa.ChunkedArray:
+    """Return the identities of the files at many URIs: what `path_of` returns of each."""
+    root = landing_path(landing).rstrip("/") + "/"
+    below = root if root.startswith("s3a://") else f"file://{root}"
+
+    def paths(some: pa.StringArray) -> pa.StringArray:
+        plain = pc.and_(pc.starts_with(some, below), pc.invert(pc.match_substring(some, "%")))
+        others = [path_of(uri, landing) for uri in some.filter(pc.invert(plain)).to_pylist()]
+        rest = pc.utf8_slice_codeunits(some, len(below))
+        return pc.replace_with_mask(rest, pc.invert(plain), pa.array(others, pa.string()))
+
+    return pa.chunked_array([paths(chunk) for chunk in uris.chunks], pa.string())
 
 
 def identity(path: str, landing: str) -> str:

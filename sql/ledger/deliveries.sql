@@ -33,6 +33,10 @@ ORDER BY path
 SELECT i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source
 FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY i.path
 
+-- name: live_paths
+-- The paths of the inputs of all live deliveries of a pipeline.
+SELECT i.path FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live
+
 -- name: inputs_by_delivery
 -- The inputs of all live deliveries of a pipeline, each with the delivery that has it.
 SELECT i.delivery_id, i.path, i.uri, i.size, i.mtime_ms, i.etag, i.source

@@ -86,7 +86,7 @@ def test_what_is_committed_while_a_stream_is_seeded_is_in_the_seed(events: Deliv
         found = seeding.result()
     assert found.seen == 2
     checkpoint = stream_of(events.place, events.pipeline).checkpoints.of(found.stream_id)
-    assert {Path(file.uri).name for file in checkpoint.read_until(0)} == {"0.jsonl", "1.jsonl"}
+    assert {Path(uri).name for uri in checkpoint.uris_until(0).to_pylist()} == {"0.jsonl", "1.jsonl"}
 
 
 def test_a_checkpoint_that_is_ahead_of_the_ledger_shows_by_itself_that_deliveries_were_lost(

@@ -22,7 +22,7 @@ from etl.common.paths import to_uri
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Files, Socket
 from etl.pipelines.flights import PIPELINE as FLIGHTS
-from etl.sources.evidence import look, path_column, path_of, uri_at
+from etl.sources.evidence import look, path_column, path_of, paths_of, uri_at
 from etl.sources.kinds import kind_of, require_files
 from etl.sources.landing import landed
 from etl.sources.open import open_kind, open_source
@@ -282,6 +282,9 @@ def test_a_path_within_spark_is_the_one_of_the_ledger_below_any_landing(spark: S
     assert [tuple(row) for row in rows] == [
         (uri, *(path_of(uri, landing) for landing in landings)) for uri in uris
     ]
+    for landing in landings:
+        together = paths_of(pa.chunked_array([uris]), landing).to_pylist()
+        assert together == [path_of(uri, landing) for uri in uris]
 
 
 @pytest.mark.parametrize(

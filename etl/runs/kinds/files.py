@@ -14,9 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from etl.common.database import Cursor, transaction
 from etl.common.errors import CheckpointDamaged, FilesUnread, InputsChanged, ServiceAway, SluiceError
-from etl.common.paths import shown
+from etl.common.paths import is_utf8, shown
 from etl.common.wording import first_few, pluralize
 from etl.ledger import deliveries, leases, pipelines, streams
 from etl.ledger.inputs import Input
@@ -37,7 +40,7 @@ from etl.runs.spark_session import a_session
 from etl.runs.stateful import kept_state
 from etl.sources import evidence
 from etl.sources.cutoff import before_start, in_stream, undelivered
-from etl.sources.evidence import look, path_of, place_at, uri_at
+from etl.sources.evidence import look, paths_of, place_at, uri_at
 from etl.sources.files import FileKind
 from etl.sources.landing import assigned, folders_gone, is_listed_by_log, source_of
 from etl.spark.checkpoint.files import FileCheckpoint
@@ -91,8 +94,9 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     def _unplanned(self, checkpoint: FileCheckpoint, paths: AbstractSet[str]) -> set[str]:
         if not paths or not checkpoint.offsets:
             return {*paths}
-        behind = {path_of(file.uri, self.landing) for file in checkpoint.read_until(checkpoint.offsets[-1])}
-        return {path for path in paths if path not in behind}
+        behind = paths_of(checkpoint.uris_until(checkpoint.offsets[-1]), self.landing)
+        named = pa.array(filter(is_utf8, paths), pa.string())  # Spark can't read others
+        return {*paths} - set(named.filter(pc.is_in(named, value_set=behind)).to_pylist())
 
     def nothing_new(self, stream: StreamState, awaited: AbstractSet[str]) -> bool:
         checkpoint = self.checkpoints.of(stream.stream_id)
@@ -143,13 +147,18 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         self, known: StreamState, checkpoint: FileCheckpoint, delivered: int
     ) -> SluiceError | None:
         """Return CheckpointDamaged where the checkpoint counts a file as read that no delivery has, else None."""
+        counted = checkpoint.uris_until(delivered)
+        paths = paths_of(counted, self.landing)
         with transaction(self.dsn) as cursor:
-            live = {one.path: one.uri for one in deliveries.live_inputs(cursor, known.pipeline)}
-        counted = {path_of(file.uri, self.landing): file.uri for file in checkpoint.read_until(delivered)}
-        undelivered = sorted(filter(in_stream(self.pipeline), counted.keys() - live.keys()))
-        if not undelivered:
+            live = pa.array(deliveries.live_paths(cursor, known.pipeline), pa.string())
+        lacking = pc.invert(pc.is_in(paths, value_set=live))
+        taken, uris = in_stream(self.pipeline), counted.filter(lacking).to_pylist()
+        unknown = dict(zip(paths.filter(lacking).to_pylist(), uris, strict=True))
+        if not (undelivered := sorted(filter(taken, unknown))):
             return None
-        if {counted[path] for path in undelivered} <= {*live.values()}:
+        with transaction(self.dsn) as cursor:
+            delivered_from = {one.uri for one in deliveries.live_inputs(cursor, known.pipeline)}
+        if {unknown[path] for path in undelivered} <= delivered_from:
             return CheckpointDamaged(
                 f"The landing is now {self.landing}, and"
                 f" {pluralize(len(undelivered), 'file was', 'files were')} delivered from another place:"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import NativeFile
 from pyarrow.fs import FileType, S3FileSystem
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -156,12 +156,11 @@ class Lake:
             self._metadata.pop(oldest, None)
 
 
-class _Drafts(SqlCatalog):
+class _Drafts(MetastoreCatalog, NoopCatalog):
     """A catalog whose commit writes the new metadata and leaves the pointer alone."""
 
     def __init__(self, lake: Lake, name: uuid.UUID) -> None:
-        MetastoreCatalog.__init__(self, CATALOG)
-        self._schema_version = "v1"
+        super().__init__(CATALOG)
         self._name = name
         self._io = lake.io
 

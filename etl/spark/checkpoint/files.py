@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.common.wording import pluralize
 from etl.spark.checkpoint.format import (
     COMPACT,
     COMPACTED,
+    LOG,
     NO_ENTRY,
     About,
     FileLike,
     LoggedFile,
+    Missing,
     Torn,
     log_text,
     offsets_text,
@@ -50,21 +56,21 @@ class FileCheckpoint(PlannableCheckpoint):
             starts = self._ends(batch_id - 1) if batch_id > 0 else (NO_ENTRY,) * self.sources
             files: list[LoggedFile] = []
             for source, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                files += self._entries(source, start, end)
+                files += self._files(source, start, end)
             return tuple(files)
         except Torn as torn:
             seen = f"the inputs of batch {batch_id} can't be read: {torn}"
             raise damaged(self.uri, [seen]) from None
 
-    def read_until(self, batch_id: int) -> tuple[LoggedFile, ...]:
-        """Return every file of the batches up to `batch_id`, and of what the checkpoint was seeded with.
+    def uris_until(self, batch_id: int) -> pa.ChunkedArray:
+        """Return the URI of every file of the batches up to `batch_id`, and of what the checkpoint was seeded with.
 
         `batch_id` is planned. Raises CheckpointDamaged when the files can't be told for sure.
         """
         with self._or_damaged():
             ends = self._ends(batch_id)
             by_source = [self._entries(source, NO_ENTRY, end) for source, end in enumerate(ends)]
-        return tuple(file for files in by_source for file in files)
+        return pa.concat_tables([LOG.empty_table(), *by_source])["uri"]
 
     def logged(self) -> tuple[LoggedFile, ...]:
         """Return every file that Spark counts as seen, those of a batch not yet planned included.
@@ -73,7 +79,7 @@ class FileCheckpoint(PlannableCheckpoint):
         """
         with self._or_damaged():
             by_source = [
-                self._entries(source, NO_ENTRY, self._last_entry(source)) for source in self._sources()
+                self._files(source, NO_ENTRY, self._last_entry(source)) for source in self._sources()
             ]
         return tuple(file for files in by_source for file in files)
 
@@ -104,37 +110,51 @@ class FileCheckpoint(PlannableCheckpoint):
             raise Torn(f"{name} is of {pluralize(len(ends), 'source')}, the pipeline has {self.sources}")
         return ends[: self.sources]
 
-    def _entries(self, source: int, start: int, end: int) -> list[LoggedFile]:
+    def _files(self, source: int, start: int, end: int) -> list[LoggedFile]:
         """Return the files of the log's entries in (start, end]. Raises Torn when an entry is not told."""
-        entries: list[LoggedFile] = []
+        return [LoggedFile(source=source, **one) for one in self._entries(source, start, end).to_pylist()]
+
+    def _entries(self, source: int, start: int, end: int) -> pa.Table:
+        """Return the files of the log's entries in (start, end], as a table of LOG. Raises Torn when one is not told."""
+        entries: list[pa.Table] = []
         wanted = end  # read backwards: one compacted file tells all that come before it
         while wanted > start:
-            name, text = self._log_file(source, wanted)
-            compacted = name.endswith(COMPACT)
-            files = parse_log(name, text, source)
-            numbers = range(start + 1 if compacted else wanted, wanted + 1)
-            present = {file.entry for file in files}
-            if lost := sorted(set(numbers) - present):
-                raise Torn(f"{name} is torn: entry {lost[0]} is not in it")
-            entries = [file for file in files if file.entry in numbers] + entries
-            wanted = numbers.start - 1
-        return entries
+            name, files = self._log_file(source, wanted)
+            first = start + 1 if name.endswith(COMPACT) else wanted
+            present, asked = {*files["entry"].unique().to_pylist()}, {*range(first, wanted + 1)}
+            if lost := asked - present:
+                raise Torn(f"{name} is torn: entry {min(lost)} is not in it")
+            if present > asked:
+                files = files.filter((pc.field("entry") >= first) & (pc.field("entry") <= wanted))
+            entries.insert(0, files)
+            wanted = first - 1
+        return pa.concat_tables([LOG.empty_table(), *entries])
 
-    def _log_file(self, source: int, entry: int) -> tuple[str, str]:
-        """Return the name and text of the log file that tells an entry. Raises Torn when there is none.
+    def _log_file(self, source: int, entry: int) -> tuple[str, pa.Table]:
+        """Return the name and the files of the log file that tells an entry. Raises Torn when there is none.
 
         A compacted file tells all entries before it as well.
         """
         plain = f"sources/{source}/{entry}"
         for name in (plain, plain + COMPACT):
-            with suppress(Torn):
-                return name, self.folder.read(name)
+            with suppress(Missing):
+                return name, self._read_log(name)
         # Spark removes plain entries some time after they were compacted.
         later = [n for n in self._log_numbers(source, compacted=True) if n > entry]
         if not later:
             raise Torn(f"{plain} is missing, and no compacted entry has it")
         name = f"sources/{source}/{min(later)}{COMPACT}"
-        return name, self.folder.read(name)
+        return name, self._read_log(name)
+
+    def _read_log(self, name: str) -> pa.Table:
+        """Return the files of a log file, which is read once: it may tell millions. Raises Missing where there is none."""
+        if name not in self._read:
+            self._read[name] = parse_log(name, self.folder.read_bytes(name))
+        return self._read[name]
+
+    @cached_property
+    def _read(self) -> dict[str, pa.Table]:
+        return {}
 
     def _sources(self) -> list[int]:
         folders = {name.split("/")[1] for name in self._names if name.startswith("sources/")}
@@ -162,7 +182,7 @@ class FileCheckpoint(PlannableCheckpoint):
         """Write an entry of a source's log; like Spark's, every tenth has all that came before it as well."""
         name, entries = f"sources/{source}/{entry}", {entry: list(files)}
         if (entry + 1) % COMPACTED == 0:
-            earlier = self._entries(source, NO_ENTRY, entry - 1)
+            earlier = self._files(source, NO_ENTRY, entry - 1)
             name += COMPACT
             for file in earlier:
                 entries.setdefault(file.entry, []).append(file)

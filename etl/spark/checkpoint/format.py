@@ -17,10 +17,14 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import pyarrow as pa
 from pyarrow import fs
+from pyarrow import json as arrow_json
 
 from etl.common.errors import ServiceAway
 from etl.common.wording import pluralize
@@ -31,12 +35,19 @@ LOGS = ("offsets", "commits", "sources")
 NO_ENTRY = -1  # the offset of a source that has given nothing yet
 VOID_OFFSET = "-"
 
+LOG = pa.schema([("uri", pa.string()), ("mtime_ms", pa.int64()), ("entry", pa.int64())])  # a LoggedFile a row
+
+_LOGGED = pa.schema(zip(("path", "timestamp", "batchId"), LOG.types, strict=True))  # as Spark names them
 _VERSION = "v1"
 _ANY_VERSION = re.compile(r"v\d+")
 
 
 class Torn(Exception):
     """A file of the checkpoint is missing or unreadable; the text says which, and how."""
+
+
+class Missing(Torn):
+    """A file of the checkpoint is not there."""
 
 
 class FileLike(Protocol):
@@ -110,14 +121,17 @@ class Folder:
 
     def read(self, name: str) -> str:
         """Return the text of a file. Raises Torn when the file is missing or is no text."""
+        return decoded(name, self.read_bytes(name))
+
+    def read_bytes(self, name: str) -> pa.Buffer:
+        """Return the content of a file. Raises Missing where there is none."""
         try:
-            with self.store.open_input_stream(f"{self.root}/{name}") as stream:
-                content: bytes = stream.read()
-            return content.decode()
+            with self.store.open_input_file(
+                f"{self.root}/{name}"
+            ) as file:  # a stream would not know its size
+                return file.read_buffer()
         except FileNotFoundError:
-            raise Torn(f"{name} is missing") from None
-        except UnicodeDecodeError:
-            raise Torn(f"{name} is torn: it is no text") from None
+            raise Missing(f"{name} is missing") from None
         except OSError as error:
             seen = f"Checkpoint {self.uri}: {name} can't be read: {error}"
             raise ServiceAway(seen, remedy="run again") from error
@@ -213,20 +227,38 @@ def parse_commit(name: str, text: str) -> int:
     return watermark
 
 
-def parse_log(name: str, text: str, source: int) -> list[LoggedFile]:
-    """Return the files of one log file, plain or compacted, in Spark's order.
+def parse_log(name: str, content: pa.Buffer) -> pa.Table:
+    """Return the files of one log file, plain or compacted, in Spark's order, as a table of LOG.
 
-    Raises Torn when a line names none.
+    A compacted one has all files ever read, so Arrow parses it; one that Arrow refuses goes line by line. Raises Torn
+    when a line names no file.
     """
+    begin = len(_VERSION) + 1
+    lines = content.slice(begin) if content.size > begin else None
+    if lines is not None and content.slice(0, begin).to_pybytes().decode(errors="replace") == f"{_VERSION}\n":
+        options = arrow_json.ParseOptions(explicit_schema=_LOGGED, unexpected_field_behavior="error")
+        with suppress(pa.ArrowInvalid):
+            files = arrow_json.read_json(pa.BufferReader(lines), parse_options=options)
+            if len(files) == _line_count(lines) and not any(column.null_count for column in files.columns):
+                return files.rename_columns(LOG.names)
+    return _parse_lines(name, decoded(name, content))
+
+
+def _line_count(lines: pa.Buffer) -> int:
+    return int(np.count_nonzero(np.frombuffer(lines, np.uint8) == ord("\n"))) + 1
+
+
+def _parse_lines(name: str, text: str) -> pa.Table:
     files = []
     for line in _lines(name, text):
         value = _object(name, line)
         try:
             uri, mtime_ms, entry = str(value["path"]), int(value["timestamp"]), int(value["batchId"])
+            uri.encode()
         except (KeyError, ValueError, TypeError):
             raise Torn(f"{name} is torn: {line[:60]!r} names no file") from None
-        files.append(LoggedFile(uri=uri, mtime_ms=mtime_ms, source=source, entry=entry))
-    return files
+        files.append({"uri": uri, "mtime_ms": mtime_ms, "entry": entry})
+    return pa.Table.from_pylist(files, LOG)
 
 
 def metadata_text(stream_id: str) -> str:
@@ -253,6 +285,14 @@ def log_text(entries: Mapping[int, Iterable[FileLike]]) -> str:
         for one in files
     ]
     return "\n".join([_VERSION, *lines])
+
+
+def decoded(name: str, content: pa.Buffer) -> str:
+    """Return the text of a file's content. Raises Torn when it is none."""
+    try:
+        return bytes(content).decode()
+    except UnicodeDecodeError:
+        raise Torn(f"{name} is torn: it is no text") from None
 
 
 def _json(value: Mapping[str, Any]) -> str:
