@@ -525,8 +525,10 @@ def test_a_restored_database_is_noticed_without_a_checkpoint(events: Delivering,
         ) as stop:
             refused(events.place, events.pipeline)
         assert "`sluice recover events`" in stop.value.remedy
+    report = audit(events.place, events.pipeline)
+    assert [one.kind for one in report.differences] == ["ledger"] and report.next == [stop.value.remedy]
     assert [one.delivery_id for one in recover(events.place, events.pipeline).restored] == [lost]
-    assert in_table(events) == list(range(20))
+    assert in_table(events) == list(range(20)) and audit(events.place, events.pipeline).clean
     assert went_back(events.dsn, events.place.lake, events.pipeline) is None
     assert recover(events.place, events.pipeline).problem is None
 

@@ -1,8 +1,8 @@
 """`sluice audit`: reads and counts every row of both sinks again, and compares the counts with the ledger.
 
-The report is clean exactly when both sinks hold the same rows, delivery by delivery, and these are the rows
-that the ledger says were delivered. The ledger, the pointers and the table are read as of one moment, so a
-run may go on meanwhile. Nothing is changed.
+The report is clean exactly when both sinks hold the same rows, delivery by delivery, these are the rows that
+the ledger says were delivered, and it lacks none that the lake's marker names. The ledger, the pointers and the
+table are read as of one moment, so a run may go on meanwhile. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from etl.operations.audit.report import AuditReport, ChangedInputs, Orphan, ways
 from etl.pipeline import Pipeline
 from etl.runs.heartbeat import require_sink
 from etl.sinks.columns import SYSTEM_COLUMNS
-from etl.sinks.lake.marker import marker_of
+from etl.sinks.lake import marker
 from etl.sinks.lake.references import (
     Attempt,
     Owner,
@@ -130,6 +130,9 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
     differences += _row_differences(pipeline, said, recounted) if recounted else []
     inputs = _changed_inputs(read, workspace.settings.landing)
+    lost = marker.look(dsn, lake, pipeline)
+    if lost:
+        differences.insert(0, AuditDifference(kind="ledger", delivery_id=None, what=lost.seen))
     return AuditReport(
         pipeline=pipeline.name,
         snapshot_id=said.data.current_snapshot_id if said.data else None,
@@ -140,7 +143,9 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         changed_inputs=[what for whats in inputs.changes.values() for what in whats],
         changed_deliveries=inputs.changes,
         undelivered=_undelivered(pipeline, read, workspace.settings.landing),
-        next=ways_back(
+        next=[lost.remedy]
+        if lost
+        else ways_back(
             pipeline,
             differences,
             inputs.of(one.delivery_id for one in said.deliveries),
@@ -293,7 +298,7 @@ def _orphans(
 
     What was committed after `seen`, the last commit that the audit knows, is not looked at.
     """
-    needed = {marker_of(table) for table in tables} | known
+    needed = {marker.marker_of(table) for table in tables} | known
     for table, retained in zip(tables, pointers, strict=True):
         needed |= set(referenced(table, retained))
     unneeded = {uri: owner_of(uri) for uri in listed if uri not in needed}

@@ -20,7 +20,7 @@ LAKE, TABLE, LEDGER = "lake", "table", "ledger"
 class AuditDifference:
     """Something that is not as it was delivered."""
 
-    kind: str  # rows, quarantine, latest, file or table
+    kind: str  # rows, quarantine, latest, file, table or ledger
     delivery_id: int | None  # None: it belongs to no delivery
     what: str  # the whole of it in words
     seen: Mapping[str, Any] = field(default_factory=dict)  # place -> what was seen there

@@ -137,15 +137,26 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
         if now is None:
             skip_numbers(cursor, marked.delivery_id)
     if now is None:
-        return LedgerBehind(
-            f"Delivery {marked.delivery_id} of {pipeline.name} was committed, says {marker_of(table)}, and the ledger does"
-            " not have it: PostgreSQL went back in time, or SLUICE_POSTGRES names another one",
-            remedy=f"`sluice recover {pipeline.name}`, which puts back what the lake still has; or put the right"
-            " SLUICE_POSTGRES in place",
-        )
+        return _lost(table, pipeline.name, marked)
     if now != marked:
         tell(dsn, table, pipeline.name, now)
     return None
+
+
+def look(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
+    """Return LedgerBehind where the lake's marker names a delivery that the ledger lacks, else None; change nothing."""
+    table = lake.table(pipeline.table)
+    marked = read(table)
+    return None if marked is None or _has(dsn, pipeline.name, marked) else _lost(table, pipeline.name, marked)
+
+
+def _lost(table: LakeTable, pipeline: str, marked: Newest) -> LedgerBehind:
+    return LedgerBehind(
+        f"Delivery {marked.delivery_id} of {pipeline} was committed, says {marker_of(table)}, and the ledger does not have"
+        " it: PostgreSQL went back in time, or SLUICE_POSTGRES names another one",
+        remedy=f"`sluice recover {pipeline}`, which puts back what the lake still has; or put the right SLUICE_POSTGRES in"
+        " place",
+    )
 
 
 def keep_telling(dsn: str, table: LakeTable, pipeline: str, lost: Newest) -> None:
