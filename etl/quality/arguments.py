@@ -465,7 +465,7 @@ def _fits(value: Any, kind: DataType) -> bool:
     if isinstance(value, bool):
         return isinstance(kind, BooleanType)
     if isinstance(value, int | float):
-        return _is_number(kind)
+        return _is_number(kind) and (isinstance(value, float) or -(2**63) <= value < 2**63)
     return isinstance(value, str) and isinstance(kind, StringType)
 
 

@@ -46,6 +46,7 @@ ACROSS_METRICS: Mapping[str, type[Estimated | Latest]] = {
     "column.max": Latest,
 }
 VIEW = "tmp_view"  # what GX calls a batch in the query of a rule
+COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 COLUMN_TYPES = "table.column_types"
 # Asked for by SUMMARY, but null unless the suite names index columns.
 UNUSED = (".unexpected_index_list", ".unexpected_index_query")
@@ -145,7 +146,12 @@ class Planner:
             raise Refused(f"Spark can't resolve it: {in_short(wrong)}") from wrong
 
     def analyze(self, query: str) -> None:
-        """Have Spark analyze a rule's query over the output's columns; raise Refused for braces that nothing fills."""
+        """Have Spark analyze a rule's query over the output's columns.
+
+        Raises Refused for braces that nothing fills, and for a command, such as a SET that would hold for all of the run.
+        """
+        from py4j.java_gateway import is_instance_of
+
         # GX has refused braces that do not fit one another.
         named = [name for _, name, *_ in Formatter().parse(query) if name is not None]
         if others := [name for name in named if name != "batch"]:
@@ -158,7 +164,12 @@ class Planner:
         try:
             session = spark._jsparkSession.sessionState()
             skip = java_class(spark, "org.apache.spark.sql.execution.CommandExecutionMode").SKIP()
-            session.executePlan(session.sqlParser().parsePlan(text), skip).assertAnalyzed()
+            executed = session.executePlan(session.sqlParser().parsePlan(text), skip)
+            executed.assertAnalyzed()
+            if is_instance_of(spark.sparkContext._gateway, executed.analyzed(), COMMAND):
+                raise Refused(
+                    f"its query {query!r} is a command, which would be carried out with each batch: write a SELECT"
+                )
         finally:
             spark.catalog.dropTempView(VIEW)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,12 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
                 f"expectation {number + 1}: it has {text!r}, and PostgreSQL holds no text with NUL or half a surrogate"
             )
             continue
+        if (digits := next(_unbounded(entry), None)) is not None:
+            problems.append(
+                f"{_called(number, entry)}: it has a number of {pluralize(digits, 'digit')}, and no double is so large:"
+                " write a smaller one, or leave it out"
+            )
+            continue
         try:
             rules.append(_declared(number, entry))
         except ValueError as wrong:
@@ -102,6 +109,15 @@ def _unstorable(part: Any) -> Iterator[str]:
     elif isinstance(part, list | tuple):
         for value in part:
             yield from _unstorable(value)
+
+
+def _unbounded(part: Any) -> Iterator[int]:
+    """Yield how many digits each whole number within a part of a suite has that is beyond a double, which GX makes of it."""
+    if isinstance(part, int) and abs(part) > sys.float_info.max:
+        yield len(str(abs(part)))
+    elif isinstance(part, Mapping | list | tuple):
+        for value in part.values() if isinstance(part, Mapping) else part:
+            yield from _unbounded(value)
 
 
 def _called(number: int, entry: Any) -> str:
