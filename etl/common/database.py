@@ -59,7 +59,7 @@ def connect(dsn: str, **options: Any) -> Connection:
         connection: Connection = psycopg2.connect(dsn, **{**CONNECTION, **options})
     except psycopg2.OperationalError as error:
         raise ServiceAway(
-            f"PostgreSQL can't be reached: {str(error).strip()}",
+            f"PostgreSQL can't be reached: {' '.join(str(error).split())}",
             remedy="check that it is running and that SLUICE_POSTGRES is right (`sluice doctor`), then run again",
         ) from error
     _ours.add(connection)

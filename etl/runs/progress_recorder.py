@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg2.extras import Json
 
 from etl.common.database import Cursor, transaction
+from etl.common.errors import SluiceError
 from etl.common.statements import Statements
 from etl.delivery.batch import Receipt
 from etl.ledger.leases import Lease
@@ -83,7 +84,8 @@ class ProgressRecorder:
             log.debug("the query of %s can't be asked for its progress: %s", self._name, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, no run ends by it
             if not self._failed:
-                log.warning("the progress of the batches of %s could not be recorded: %r", self._name, error)
+                told = error.seen if isinstance(error, SluiceError) else repr(error)
+                log.warning("the progress of the batches of %s could not be recorded: %s", self._name, told)
             self._failed = True
         else:
             self._failed = False

@@ -325,6 +325,7 @@ def test_an_unreachable_postgres_is_one_finding_and_one_message(events: Deliveri
     assert [line.split(":")[:2] for line in wrong] == [["WRONG   PostgreSQL", " PostgreSQL can't be reached"]]
     assert (status.code, status.out) == (75, "")
     assert status.said.startswith("sluice: PostgreSQL can't be reached: ")
+    assert len(status.said.splitlines()) == 2, "libpq's own lines and tabs are put on one"
     for text in (examined.out, status.said):
         assert len(re.findall("^  next: .*SLUICE_POSTGRES", text, re.MULTILINE)) == 1
         assert "Traceback" not in text
