@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from etl.common.errors import SparkEnded
 from etl.services.process import HOST
@@ -48,7 +51,7 @@ def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, 
 
     conf = SparkConf().setAll(list(configuration.items()))
     os.environ["LC_ALL"] = "C.UTF-8"  # by which Java reads the names of files, and passes over those it can't
-    with jvm_log.opened(logs) as out:
+    with jvm_log.opened(logs) as out, ended_unless_launched():
         gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
     end_with_this(gateway.proc)
     refuse_values(gateway, {name: value for name, value in given.items() if configuration[name] == value})
@@ -57,6 +60,28 @@ def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
     return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def ended_unless_launched() -> Iterator[None]:
+    """End the JVM whose launch within breaks off, such as at a signal.
+
+    Spark takes away the folder for the JVM's address then: the JVM fails to write it, and would wait for a driver for ever.
+    """
+    before = psutil.Process().children()
+    try:
+        yield
+    except BaseException:
+        for child in psutil.Process().children():
+            with suppress(psutil.NoSuchProcess):
+                if child not in before and _SUBMITS.search(" ".join(child.cmdline())):
+                    child.kill()
+        raise
+
+
+_SUBMITS = re.compile(
+    r"spark-submit|SparkSubmit"
+)  # in the command of the script, then of the JVM that takes its place
 
 
 @contextmanager

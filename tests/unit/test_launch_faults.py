@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 
 from etl.common.errors import SetupError
 from etl.spark.launch_faults import environment_faults, require_master
 from tests.support.environment import REPOSITORY
+from tests.support.waiting import until
 
 LOCAL = {"spark.master": "local[1]", "spark.ui.enabled": "false"}
 LAUNCH = """
@@ -27,6 +30,15 @@ try:
     launched(json.loads(conf), Path(logs), json.loads(given))
 except SluiceError as error:
     print(json.dumps([type(error).__name__, error.seen, error.remedy]))
+"""
+
+
+STOPPED = """
+import signal
+from etl.spark.signals import SIGNALS, stop_at_once
+
+for one in SIGNALS:
+    signal.signal(one, stop_at_once)
 """
 
 
@@ -169,3 +181,21 @@ def test_what_by_its_form_is_no_master_is_refused_without_spark(master: str) -> 
     with pytest.raises(SetupError, match="is no master of Spark: it names none of these") as refused:
         require_master(master)
     assert "spark://host:7077" in refused.value.remedy
+
+
+def test_a_signal_in_the_middle_of_a_launch_leaves_no_jvm_behind(tmp_path: Path) -> None:
+    script = tmp_path / "launch.py"
+    script.write_text(STOPPED + LAUNCH)
+    words = [sys.executable, str(script), str(tmp_path), json.dumps(LOCAL), "{}"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    launching = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
+    jvms: list[psutil.Process] = []
+    try:
+        jvms = until(psutil.Process(launching.pid).children, "it launches its JVM", patience=60)
+        launching.terminate()
+        assert launching.wait(30) != 0
+        assert psutil.wait_procs(jvms, timeout=30)[1] == []
+    finally:
+        for one in jvms:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
