@@ -8,6 +8,7 @@ import typer
 
 from etl.cli.shared import PipelineName, err, load, open_workspace, out, telling_of_new_home
 from etl.common.settings import Settings, load_settings
+from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
     from etl.airflow.local.installation import Airflow
@@ -29,7 +30,9 @@ def airflow(
 
     settings = load_settings()
     if arguments:
+        leaves("what Airflow's own command had done stays")
         raise typer.Exit(stack.command(settings, arguments))
+    leaves("what it had started is stopped; the same command starts it again")
     at_rest = not any(service.port for service in services.status(settings))
     if stack.running(settings) is None:
         err.print("starting Airflow, half a minute or so")
@@ -74,6 +77,7 @@ def trigger(name: PipelineName) -> None:
     running = stack.require_running(workspace.settings)
     stack.require_same_folders(workspace.settings)
     api = sign_in(running.address, running.login)
+    leaves(f"a run that Airflow had begun goes on there; `sluice status {name}` shows it")
     summary = trigger_pipeline(api, name, err.print)
     for line in summary_lines(workspace, pipeline, summary):
         out.print(line)

@@ -111,7 +111,7 @@ def _tell_of_spark() -> None:
 def _unexpected(error: BaseException) -> int:
     logging.getLogger("sluice").debug("unexpected", exc_info=error)
     _tell(f"sluice: unexpected {type(error).__name__}: {in_short(error)}")
-    err.print("  next: `sluice --verbose …` shows the traceback; the next run goes on from the ledger")
+    err.print("  next: `sluice --verbose …` shows the traceback")
     return SluiceError.exit_code
 
 

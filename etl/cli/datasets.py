@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from etl.cli.shared import open_workspace, out, telling_of_new_home
+from etl.cli.shared import DONE_SO_FAR, open_workspace, out, telling_of_new_home
 from etl.common.settings import load_settings
 from etl.common.wording import pluralize
+from etl.spark.signals import leaves
 
 
 def land(
@@ -33,6 +34,7 @@ def land(
         raise SetupError(
             "--seed: the flights are not generated", remedy=f"leave it out of `sluice land {dataset}`"
         )
+    leaves(DONE_SO_FAR)
     settings = load_settings()
     if settings.landing.startswith("s3a://"):
         open_workspace(settings, begins=True)

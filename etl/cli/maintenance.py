@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli.shared import (
+    DONE_SO_FAR,
     AsJson,
     PipelineName,
+    as_given,
     given_reason,
     load,
     open_workspace,
@@ -19,6 +21,7 @@ from etl.cli.shared import (
     who,
 )
 from etl.cli.withdrawal import Before, PlanOnly, go_back
+from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -93,7 +96,7 @@ def _repair(name: str, *, accepted_because: str | None) -> None:
     workspace = open_workspace()
     accepted = AcceptedGaps(who=who(), why=accepted_because) if accepted_because else None
     pipeline = load(name, workspace.settings)
-    control = RunControl(correction_left=PUT_BACK)
+    control = RunControl(correction_left=PUT_BACK, again=as_given())
     with heeded(control):
         done = recover_pipeline(
             workspace,
@@ -148,6 +151,8 @@ def sweep(
     """Remove what fenced and failed attempts left behind, once it is older than the backup horizon."""
     from etl.operations.maintenance.sweep import sweep as sweep_pipeline
 
+    if not dry_run:
+        leaves(DONE_SO_FAR)
     workspace = open_workspace()
     report = sweep_pipeline(workspace, load(name, workspace.settings), dry_run=dry_run)
     for line in report.lines():

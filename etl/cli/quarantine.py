@@ -15,6 +15,7 @@ import typer
 from rich.table import Column, Table
 
 from etl.cli.shared import (
+    DONE_OR_NOT,
     AsJson,
     PipelineName,
     err,
@@ -32,6 +33,7 @@ from etl.cli.shared import (
 from etl.common.errors import SetupError
 from etl.common.number_ranges import MOST
 from etl.common.wording import WHY, first_few, pluralize
+from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
     from etl.delivery.batch import Receipt
@@ -285,6 +287,7 @@ def discard(
     """Discard held rows; they stay on record."""
     from etl.ledger.quarantine import discard as discard_rows
 
+    leaves(DONE_OR_NOT)
     workspace = _workspace(name)
     held = rows.held(workspace, name, why=why)
     numbers = [one.quarantine_id for one in held]

@@ -22,6 +22,7 @@ from etl.cli.shared import (
 )
 from etl.common.errors import SluiceError, Stopped
 from etl.common.settings import load_settings, with_spark_conf
+from etl.spark.signals import leaves
 
 
 def stop(
@@ -34,6 +35,7 @@ def stop(
     from etl.pipeline.replayability import run_command
 
     def report_holder(holder: str) -> None:
+        leaves("the run stays asked to stop, and ends after its batch")
         host, _, pid = holder.partition("/")
         err.print(
             shown(
@@ -58,11 +60,12 @@ def stop(
                 f" ask: `kill {one.pid}` there ends it with nothing changed, or after the commit under way"
             )
         return
-    if pipeline is None:
-        out.print(f"{name}: the run on {ended.holder} {how_ended(ended.outcome, replayable=True)[0]}")
-        return
-    how, following = how_ended(ended.outcome, replayable=pipeline.replayable)
-    out.print(f"{name}: the run on {ended.holder} {how}\nnext: `{run_command(pipeline)}` {following}")
+    how, following = how_ended(ended.outcome, replayable=pipeline is None or pipeline.replayable)
+    out.print(shown(f"{name}: the {'recovery' if ended.again else 'run'} on {ended.holder} {how}"))
+    if ended.again:
+        out.print(f"next: `{ended.again}`")
+    elif pipeline is not None:
+        out.print(f"next: `{run_command(pipeline)}` {following}")
 
 
 def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
@@ -126,6 +129,11 @@ def run(
     task_try = TaskTry.parse(_standard_input()) if airflow else None  # before a pipeline's file could read it
     workspace = open_workspace(with_spark_conf(load_settings(), conf or []), begins=True)
     pipeline = load(name, workspace.settings)
+    leaves(
+        Stopped.LEFT
+        if pipeline.replayable
+        else "its batch is in both sinks or in neither; the next run begins a stream of its own"
+    )
     follow = follow or (pipeline.follow and not pipeline.replayable)
     control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     try:

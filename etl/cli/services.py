@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from etl.cli.shared import open_workspace, out
+from etl.cli.shared import DONE_SO_FAR, open_workspace, out
 from etl.common.settings import load_settings
+from etl.spark.signals import leaves
 
 
 def up() -> None:
     """Start the embedded services; they run until `sluice down`."""
+    leaves(DONE_SO_FAR)
     workspace = open_workspace(begins=True)
     out.print(f"PostgreSQL  {_without_secrets(workspace.services.postgres)}")
     out.print(f"S3          {workspace.services.lake} at {workspace.services.s3_endpoint or 'AWS'}")
@@ -19,6 +21,7 @@ def down() -> None:
     from etl import services
     from etl.airflow.local import stack
 
+    leaves(DONE_SO_FAR)
     settings = load_settings()
     stopped = (*stack.stop(settings), *services.down(settings))
     if stopped:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from etl.cli.shared import (
+    DONE_OR_NOT,
     AsJson,
     PipelineName,
     load,
@@ -18,6 +19,7 @@ from etl.cli.shared import (
     result_to_stdout,
     who,
 )
+from etl.spark.signals import leaves
 
 
 def publish(
@@ -38,6 +40,7 @@ def publish(
     from etl.operations.serving import publish
     from etl.sinks.warehouse.views import Name
 
+    leaves(DONE_OR_NOT)
     workspace = open_workspace()
     pipeline, wanted = load(name, workspace.settings), Name.of(under)
     dsn = workspace.services.postgres

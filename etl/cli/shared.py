@@ -102,6 +102,11 @@ def _require_home(settings: Settings) -> None:
         )
 
 
+# What a signal leaves of a command that changes something: in one transaction, or piece by piece.
+DONE_OR_NOT = "it was done whole or not at all; the same command may be given again"
+DONE_SO_FAR = "what it had done stays; the same command does the rest"
+
+
 def load(name: str, settings: Settings) -> Pipeline:
     from etl.pipeline import load_pipeline
 
@@ -198,6 +203,11 @@ def called() -> str:
     if command.name != "sluice" or shutil.which("sluice") == str(command):
         return "sluice"
     return shlex.quote(os.path.relpath(command))
+
+
+def as_given() -> str:
+    """Return the command line of this process with its bare name, quoted, as it is to be given again."""
+    return shlex.join(["sluice", *sys.argv[1:]])
 
 
 # Where messages print a command of ours; what is stored of them, and JSON, has its bare name.

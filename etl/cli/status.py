@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 from etl.cli.airflow import where
 from etl.cli.shared import (
+    DONE_OR_NOT,
     AsJson,
     PipelineName,
     given_reason,
@@ -28,6 +29,7 @@ from etl.cli.shared import (
 from etl.common.settings import load_settings
 from etl.common.steps import PHASES
 from etl.common.wording import drifted, first_few, left_out, pluralize
+from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
     from etl.ledger.activity import BatchProgress, Running
@@ -276,6 +278,7 @@ def decide(
 
     if quarantine_all == accept:
         raise SetupError("Give either --quarantine-all or --accept", remedy="`sluice decide --help`")
+    leaves(DONE_OR_NOT)
     workspace = open_workspace()
     action = "accept" if accept else "quarantine-all"
     decided = record_decision(
@@ -297,6 +300,7 @@ def retire(
     """Take a pipeline off the pages that will not run again; all that it has delivered stays."""
     from etl.operations.control.retire import retire as retire_pipeline
 
+    leaves(DONE_OR_NOT)
     retire_pipeline(open_workspace(), name, who=who(), why=why)
     out.print(f"{name}: retired; its tables, files and records stay as they are, and a run takes it up again")
 

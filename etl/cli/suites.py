@@ -11,6 +11,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from etl.cli.shared import (
+    DONE_SO_FAR,
     AsJson,
     PipelineName,
     err,
@@ -27,6 +28,7 @@ from etl.cli.shared import (
 from etl.common.errors import ContractBroken, SetupError
 from etl.common.wording import pluralize
 from etl.pipeline.intervals import moment
+from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
     from etl.operations.suites.try_out import Tried
@@ -41,6 +43,7 @@ def train(name: PipelineName, as_json: AsJson = False) -> None:
     """
     from etl.operations.models.train import train as train_pipeline
 
+    leaves(DONE_SO_FAR)
     workspace = open_workspace()
     versions = train_pipeline(workspace, load(name, workspace.settings), who=who())
     if as_json:
@@ -282,6 +285,7 @@ def docs(
     """Build Great Expectations' Data Docs of the last batches: static pages without scripts."""
     from etl.operations.suites.data_docs import build_docs
 
+    leaves(DONE_SO_FAR)
     workspace = open_workspace()
     folder = output or Path(workspace.settings.home) / "docs" / name
     pages = build_docs(workspace, load(name, workspace.settings), folder, last=last)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import err, load, open_workspace, out, who
+from etl.cli.shared import as_given, err, load, open_workspace, out, who
 
 if TYPE_CHECKING:
     from etl.runs.recovery.withdrawal import Withdrawn
@@ -26,7 +26,8 @@ PlanOnly = Annotated[
 
 def go_back(name: str, before: int, *, why: str | None, plan_only: bool) -> None:
     """Take a delivery and all after it out of both sinks, or show what that would be."""
-    from etl.runs.follow import NOTHING_CHANGED, RunControl, heeded
+    from etl.common.errors import Stopped
+    from etl.runs.follow import RunControl, heeded
     from etl.runs.recovery.withdrawal import withdraw
     from etl.runs.recovery.withdrawal_plan import plan_withdrawal
 
@@ -37,7 +38,7 @@ def go_back(name: str, before: int, *, why: str | None, plan_only: bool) -> None
         (out if plan_only else err).print(line)
     if plan_only:
         return
-    control = RunControl(correction_left=NOTHING_CHANGED)
+    control = RunControl(correction_left=Stopped.NOTHING_CHANGED, again=as_given())
     with heeded(control):
         done = withdraw(
             workspace, pipeline, planned, who=who(), why=why or "", on_progress=_tell_batch, control=control

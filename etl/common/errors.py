@@ -188,16 +188,18 @@ class Stopped(BaseException):
     """A signal, or somebody by `sluice stop`, asked this command to end; `left` says what becomes of what it was at."""
 
     LEFT = "the next run goes on from the ledger"
+    NOTHING_CHANGED = "nothing was changed; the same command starts again"
 
-    def __init__(self, number: int, *, left: str = LEFT) -> None:
+    def __init__(self, number: int, *, left: str = LEFT, again: str | None = None) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
         self.left = left
+        self.again = again  # the command that is to be given again; None: it is a run's
 
     @classmethod
-    def asked(cls, by: str, *, left: str) -> Self:
+    def asked(cls, by: str, *, left: str, again: str | None = None) -> Self:
         """Make that of a command which somebody has asked by `sluice stop`, and which is to be run again (exit 75)."""
-        made = cls(signal.SIGTERM, left=left)
+        made = cls(signal.SIGTERM, left=left, again=again)
         made.args, made.exit_code = (by,), Busy.exit_code
         return made
 

@@ -102,7 +102,7 @@ def service_error(error: BaseException) -> SluiceError | None:
     kind = type(error)
     text = f"{kind.__module__}.{kind.__qualname__}: {error}\n{getattr(error, 'java_exception', None) or ''}"
     text = text.replace("builtins.", "", 1)
-    again = "then run the same command again, which goes on from the ledger"
+    again = "then run the same command again"
     if found := re.search(_LOCKED, text):
         return Busy(
             f"Another session's lock was held for longer than lock_timeout: {found[1].strip()}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from etl.common.errors import SluiceError
+from etl.common.errors import SluiceError, Stopped
 
 # What stands around a worker's error: its traceback, and what PostgreSQL adds to what it says.
 _BESIDE = ("Traceback", "JVM ", "CONTEXT: ", "DETAIL: ", "HINT: ", "QUERY: ")
@@ -42,7 +42,8 @@ class RunOutcome:
             return cls(
                 outcome=outcome, message=_one_safe_line(error.seen), remedy=_one_safe_line(error.remedy)
             )
-        return cls(outcome=outcome, message=_one_safe_line(in_short(error)))
+        again = _one_safe_line(error.again) if isinstance(error, Stopped) and error.again else None
+        return cls(outcome=outcome, message=_one_safe_line(in_short(error)), remedy=again)
 
 
 def in_short(error: BaseException) -> str:

@@ -35,14 +35,15 @@ def diagnose(
     holder: str | None,
     stop: Stop | None,
     outcome: str | None,
+    remedy: str | None = None,
     silent: str | None = None,
     anew: str | None = None,
 ) -> Diagnosis:
     """Return the pipeline's state and the command that comes next.
 
     `holder`: who runs it now; `silent`: whose run was killed or cut off and is not taken over yet; `outcome`:
-    of its last ended run, None where none has ended; `anew`: the command of a run that begins anew, which
-    leaves nothing to be decided on a stopped batch, None where a run goes on.
+    of its last ended run, None where none has ended; `remedy`: the next step that this one named; `anew`: the
+    command of a run that begins anew, which leaves nothing to be decided on a stopped batch, None where a run goes on.
     """
     run = anew or f"sluice run {pipeline}"
     if holder is not None:
@@ -63,5 +64,7 @@ def diagnose(
         return Diagnosis(state="idle, stopped on request", next=run)
     if outcome == "TransformFailed":
         return Diagnosis(state=f"last run: {outcome}, which first needs another transform", next=run)
+    if outcome == "Stopped" and remedy:
+        return Diagnosis(state="a recovery was stopped", next=remedy)
     recover = f"sluice recover {pipeline}"
     return Diagnosis(state=f"last run: {outcome}", next=recover if outcome in RECOVERED_FROM else run)

@@ -31,8 +31,9 @@ log = logging.getLogger("sluice")
 
 _FOLDERS = "spark.sql.sources.parallelPartitionDiscovery.threshold"  # beyond which a job lists them
 
-# What a signal leaves that ends a correction which is one commit.
-NOTHING_CHANGED = "nothing was changed; the same command starts again"
+
+# What a second signal leaves of a correction or a recovery, whose commit is under way.
+COMMIT_CUT_SHORT = "its commit is in both sinks or in neither; the same command tells which"
 
 
 class StopAsked(Exception):
@@ -48,6 +49,9 @@ class RunControl:
     by_signal: signal.Signals | None = None  # which it heard
     # of a delivery beside the stream: what is left where a signal ends it before its commit
     correction_left: str | None = None
+    again: str | None = (
+        None  # likewise: the command that is to be given again, where `correction_left` says so
+    )
     lost: bool = False  # another run has taken its lease
     waiting: bool = False  # it has no batch in flight
     caught_up: bool = False  # it has found once that nothing more was there to read
@@ -100,9 +104,9 @@ class RunControl:
         """Raise Stopped between two steps of a command beside the stream's batches, if it was asked to stop."""
         left = self.correction_left or Stopped.LEFT
         if self.by_signal is not None:
-            raise Stopped(self.by_signal, left=left)
+            raise Stopped(self.by_signal, left=left, again=self.again)
         if self.stop_requested_by is not None:
-            raise Stopped.asked(self.stop_requested_by, left=left)
+            raise Stopped.asked(self.stop_requested_by, left=left, again=self.again)
 
     def refuse_next(self, dsn: str, lease: Lease) -> None:
         """Raise StopAsked before a batch begins if the run was asked to stop.
@@ -146,7 +150,7 @@ def heeded(control: RunControl, *, quiet: bool = False) -> Iterator[None]:
 
     def heard(number: int, _frame: FrameType | None) -> None:
         if control.by_signal is not None:
-            stop_at_once(number)
+            stop_at_once(number, left=None if control.correction_left is None else COMMIT_CUT_SHORT)
         if control.correction_left is not None and not steps.committing():
             stop_at_once(number, left=control.correction_left)
         control.by_signal = signal.Signals(number)

@@ -15,17 +15,27 @@ from etl.common.errors import Stopped
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 3.0  # that a JVM has to end, and then the command that has launched it
 
+_left = Stopped.NOTHING_CHANGED  # of most commands, which only look
 _stopped = threading.Event()
 # Not the error, which would keep the frames that it came through until the interpreter is half gone.
 _exit_code = 0
 
 
-def stop_at_once(number: int, _frame: FrameType | None = None, *, left: str = Stopped.LEFT) -> NoReturn:
-    """Raise Stopped to end the command, with signals ignored, so that none breaks into its way out."""
+def leaves(left: str) -> None:
+    """Note what becomes of this command's work where a signal ends it at once, from here on, to be told then."""
+    global _left
+    _left = left
+
+
+def stop_at_once(number: int, _frame: FrameType | None = None, *, left: str | None = None) -> NoReturn:
+    """Raise Stopped to end the command, with signals ignored, so that none breaks into its way out.
+
+    `left` is told instead of what the command `leaves`.
+    """
     global _exit_code
     for one in SIGNALS:
         signal.signal(one, signal.SIG_IGN)
-    by = Stopped(number, left=left)
+    by = Stopped(number, left=left or _left)
     _exit_code = by.exit_code
     _stopped.set()
     raise by

@@ -526,7 +526,10 @@ def test_a_signal_stops_a_command_that_waits_for_another(
         process.send_signal(number)
         done = ended(process)
     assert (done.code, done.out) == (code, "")
-    assert done.said == f"sluice: stopped by {number.name}; the next run goes on from the ledger\n"
+    assert (
+        done.said
+        == f"sluice: stopped by {number.name}; what it had done stays; the same command does the rest\n"
+    )
 
 
 def test_an_audit_that_is_stopped_gives_no_verdict(events: Delivering, shell: Shell) -> None:
@@ -539,4 +542,4 @@ def test_an_audit_that_is_stopped_gives_no_verdict(events: Delivering, shell: Sh
         held.close()  # what waits in PostgreSQL is not woken by a signal
         done = ended(process)
     assert (done.code, done.out) == (143, "")
-    assert done.said.startswith("sluice: stopped by SIGTERM")
+    assert done.said == "sluice: stopped by SIGTERM; nothing was changed; the same command starts again\n"

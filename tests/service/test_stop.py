@@ -9,10 +9,11 @@ from datetime import timedelta
 import pytest
 
 from etl.common.database import transaction
-from etl.common.errors import Busy
+from etl.common.errors import Busy, Stopped
 from etl.common.outcome import RunOutcome
 from etl.delivery.batch import DeliveryContext
-from etl.ledger import leases
+from etl.ledger import activity, leases
+from etl.ledger.diagnosis import Diagnosis, diagnose
 from etl.operations.control.stop import Ended, beside, stop
 from etl.runs.follow import RunControl, StopAsked
 from etl.runs.heartbeat import leased
@@ -82,6 +83,29 @@ def test_a_replay_at_work_is_named_where_no_run_of_the_stream_can_be_asked(run: 
     for kind, ago, named in (("replay", "0", ["replay"]), ("replay", "1 hour", []), ("stream", "0", [])):
         oracle.ask(dsn, query, [kind, ago])
         assert [one.kind for one in beside(dsn, NAME)] == named
+
+
+def test_a_recovery_that_was_stopped_names_the_command_it_was_begun_by(run: DeliveryContext) -> None:
+    dsn, again = run.sinks.dsn, "sluice recover events --accept-gone --why 'it is late'"
+    control = RunControl(correction_left="what it did stays", again=again)
+
+    def recover() -> None:
+        with leased(dsn, run.lease, control):
+            with transaction(dsn) as cursor:
+                control.ask_ledger(cursor, run.lease)
+            control.require_going_on()
+
+    def heeds(_: str) -> None:
+        with pytest.raises(Stopped, match="me"):
+            recover()
+
+    ended = stop(dsn, NAME, who="me", timeout=SOON, on_asked=heeds)
+    assert ended == Ended(holder=leases.holder(), outcome="Stopped", again=again)
+    with transaction(dsn) as cursor:
+        last = activity.last_ended(cursor, NAME)
+    assert last is not None
+    stands = diagnose(NAME, holder=None, stop=None, outcome=last.outcome, remedy=last.remedy)
+    assert stands == Diagnosis(state="a recovery was stopped", next=again)
 
 
 def test_the_next_run_is_not_asked(run: DeliveryContext) -> None:

@@ -22,7 +22,7 @@ from etl.common.steps import Step
 from etl.ledger import leases
 from etl.ledger.quarantine import RowSelection, held_rows
 from etl.operations.suites.stored_batches import stored_batches
-from etl.runs.follow import NOTHING_CHANGED, RunControl
+from etl.runs.follow import RunControl
 from etl.runs.recovery.withdrawal import Withdrawn, withdraw
 from etl.runs.recovery.withdrawal_plan import WithdrawalPlan, plan_withdrawal
 from etl.runs.replay.plan import Selection, plan
@@ -104,10 +104,10 @@ def test_what_ends_it_has_changed_nothing_or_left_nothing_to_be_done(histories: 
         assert (in_force(home), live(home)) == (before, deliveries), step
         home.run(NAME)
         assert live(home) == deliveries, "the stream goes on, and there is nothing new"
-    asked = RunControl(stop_requested_by="ann on a", correction_left=NOTHING_CHANGED)
+    asked = RunControl(stop_requested_by="ann on a", correction_left=Stopped.NOTHING_CHANGED)
     with pytest.raises(Stopped, match="ann on a") as stopped:
         go_back(home, poisoned, control=asked)
-    assert (stopped.value.exit_code, stopped.value.left) == (75, NOTHING_CHANGED)
+    assert (stopped.value.exit_code, stopped.value.left) == (75, Stopped.NOTHING_CHANGED)
     assert (in_force(home), live(home)) == (before, deliveries)
     with once_at(Step.STAGED, lambda: rob(home)), pytest.raises(Fenced):
         go_back(home, poisoned)

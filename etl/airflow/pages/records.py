@@ -98,7 +98,13 @@ class PipelineRow:
     def diagnosis(self) -> Diagnosis:
         holder, silent = (self.holder, None) if self.running else (None, self.holder)
         return diagnose(
-            self.pipeline, holder=holder, silent=silent, stop=self.stop, outcome=self.outcome, anew=self.anew
+            self.pipeline,
+            holder=holder,
+            silent=silent,
+            stop=self.stop,
+            outcome=self.outcome,
+            remedy=self.remedy,
+            anew=self.anew,
         )
 
 

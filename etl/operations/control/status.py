@@ -119,5 +119,6 @@ def _what(cursor: Cursor, pipeline: Pipeline, now: Sequence[Running], ended: End
         silent=holders.get(False),
         stop=stops[-1] if stops else None,
         outcome=ended.outcome if ended else None,
+        remedy=ended.remedy if ended else None,
         anew=None if pipeline.replayable else run_command(pipeline),
     )

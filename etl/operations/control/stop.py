@@ -25,6 +25,7 @@ class Ended:
 
     holder: str  # host and process
     outcome: str  # `stopped`, `done`, `died`, or the name of an error
+    again: str | None = None  # the command that a recovery is to be given again; None: it was a run
 
 
 def stop(
@@ -42,7 +43,7 @@ def stop(
         return None
     on_asked(run["holder"])
     deadline = time.monotonic() + timeout.total_seconds()
-    while (outcome := _outcome(dsn, run["run_id"])) is None:
+    while (ended := _ended(dsn, run["run_id"])) is None:
         if time.monotonic() > deadline:
             raise Busy(
                 f"The run of {pipeline} on {run['holder']} was asked to stop and is still in its batch after"
@@ -50,7 +51,7 @@ def stop(
                 remedy=f"it ends after that batch; `sluice stop {pipeline}` waits again",
             )
         time.sleep(LOOK_SECONDS)
-    return Ended(holder=run["holder"], outcome=outcome)
+    return ended
 
 
 def beside(dsn: str, pipeline: str) -> list[Running]:
@@ -59,11 +60,12 @@ def beside(dsn: str, pipeline: str) -> list[Running]:
         return [one for one in activity.running(cursor, pipeline) if one.alive and one.kind != "stream"]
 
 
-def _outcome(dsn: str, run_id: str) -> str | None:
+def _ended(dsn: str, run_id: str) -> Ended | None:
     """Return how the run ended, None while it lives."""
     with transaction(dsn) as cursor:
         run = row(STATEMENTS.execute(cursor, "run_ended", run=run_id, silence=leases.SILENCE))
     assert run is not None
     if run["outcome"] is not None and not run["holds"]:
-        return str(run["outcome"])
-    return DIED if not run["fresh"] or leases.is_dead(run["holder"], run["process"]) else None
+        return Ended(holder=run["holder"], outcome=run["outcome"], again=run["again"])
+    died = not run["fresh"] or leases.is_dead(run["holder"], run["process"])
+    return Ended(holder=run["holder"], outcome=DIED) if died else None

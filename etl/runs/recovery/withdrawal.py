@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import Cursor, kept_connections, transaction
-from etl.common.errors import Fenced, SetupError
+from etl.common.errors import Fenced, SetupError, Stopped
 from etl.common.steps import Listener
 from etl.common.wording import WHY
 from etl.delivery import correction
@@ -22,7 +22,7 @@ from etl.delivery.deliver import deliver_correction
 from etl.delivery.withdrawal import NothingRead
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
-from etl.runs.follow import NOTHING_CHANGED, RunControl
+from etl.runs.follow import RunControl
 from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.base import ContinuedStream
 from etl.runs.kinds.open import continued_stream_of
@@ -68,7 +68,7 @@ def withdraw(
     and `why`. `on_progress` hears of each batch that is run again for the state; `began` is told the run's id. It raises
     Stopped after such a batch where `control` is told to stop.
     """
-    control = control or RunControl(correction_left=NOTHING_CHANGED)
+    control = control or RunControl(correction_left=Stopped.NOTHING_CHANGED)
     if not why.strip():
         raise SetupError("Going back needs a reason", remedy=f"add {WHY}")
     planned.refuse()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import kept_connections, transaction
-from etl.common.errors import FewerRows, InputsChanged, InputsUnreadable, NeedsPerson, SetupError
+from etl.common.errors import FewerRows, InputsChanged, InputsUnreadable, NeedsPerson, SetupError, Stopped
 from etl.common.steps import Listener
 from etl.common.wording import WHY, first_few, pluralize
 from etl.delivery import correction
@@ -27,7 +27,6 @@ from etl.ledger.offsets import Range
 from etl.ledger.stops import FEWER_STOP
 from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, Verdict
-from etl.runs.follow import NOTHING_CHANGED
 from etl.runs.heartbeat import leased, make_known
 from etl.runs.replay.plan import SHOWN, Releases, ReplayPlan
 from etl.runs.run import refuse_lost
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
 
 
-GIVEN_UP = NOTHING_CHANGED  # by a signal, before the commit
+GIVEN_UP = Stopped.NOTHING_CHANGED  # by a signal, before the commit
 
 
 @dataclass(frozen=True, kw_only=True)
