@@ -40,6 +40,7 @@ DURABLE = (
 # Limits of a transaction that end its session too; no kind of psycopg2's OperationalError.
 ENDED = (psycopg2.errors.IdleInTransactionSessionTimeout, psycopg2.errors.TransactionTimeout)
 OLDEST_SERVER = 170000
+READ_ONLY = "session is read-only"  # in libpq's word of a server, where target_session_attrs is read-write
 MIGRATIONS = SQL_FOLDER / "migrations"
 T = TypeVar("T")
 
@@ -54,16 +55,30 @@ _ours: WeakSet[Connection] = WeakSet()  # connections of this process
 
 
 def connect(dsn: str, **options: Any) -> Connection:
-    """Open a new connection, with libpq's `options` besides ours. Raises ServiceAway where none can be opened."""
+    """Open a new connection, with libpq's `options` besides ours.
+
+    Raises ServiceAway where none can be opened, and SetupError where sessions that may write are asked for and refused.
+    """
     try:
         connection: Connection = psycopg2.connect(dsn, **{**CONNECTION, **options})
     except psycopg2.OperationalError as error:
+        if READ_ONLY in str(error) and (off := _primary_refuses_writes(dsn, options)):
+            raise off from error
         raise ServiceAway(
             f"PostgreSQL can't be reached: {' '.join(str(error).split())}",
             remedy="check that it is running and that SLUICE_POSTGRES is right (`sluice doctor`), then run again",
         ) from error
     _ours.add(connection)
     return connection
+
+
+def _primary_refuses_writes(dsn: str, options: Mapping[str, Any]) -> SetupError | None:
+    """Return what `writes_refused` has of a session on the primary; None where there is none."""
+    with suppress(psycopg2.OperationalError):
+        primary = {**CONNECTION, **options, "target_session_attrs": "primary"}
+        with closing(psycopg2.connect(dsn, **primary)) as connection, connection.cursor() as cursor:
+            return writes_refused(cursor)
+    return None
 
 
 def cancel_statements() -> None:

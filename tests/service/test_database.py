@@ -396,6 +396,8 @@ def test_a_setting_that_refuses_writes_is_named_with_how_to_reset_it(
     with pytest.raises(SetupError, match=told) as refused, transaction(dsn) as cursor:
         cursor.execute("DELETE FROM sluice.pipeline")
     assert reset.format(role=role, database=name) in refused.value.remedy
+    with pytest.raises(SetupError, match=told):
+        connect(make_dsn(dsn, target_session_attrs="read-write"))
 
 
 def test_a_unique_violation_names_its_constraint(dsn: str) -> None:
