@@ -79,8 +79,11 @@ def open_workspace(settings: Settings | None = None, *, begins: bool = False) ->
     from etl.runs.workspace import Workspace
 
     settings = settings or load_settings()
-    if not begins and (settings.embedded_postgres or settings.embedded_s3):
-        _require_home(settings)
+    if settings.lacks_home and not begins:
+        raise SetupError(
+            f"There is no home here, with what was delivered: {settings.home} is no folder",
+            remedy="`cd` to the folder that has it, or name it in SLUICE_HOME; `sluice up` begins a new one here",
+        )
     with telling_of_new_home(settings):
         return Workspace.open(settings)
 
@@ -92,14 +95,6 @@ def telling_of_new_home(settings: Settings) -> Iterator[None]:
     yield
     if not was_there and settings.home.is_dir():
         err.print(f"a new home was made, {settings.home}; SLUICE_HOME names another")
-
-
-def _require_home(settings: Settings) -> None:
-    if not settings.home.is_dir():
-        raise SetupError(
-            f"There is no home here, with what was delivered: {settings.home} is no folder",
-            remedy="`cd` to the folder that has it, or name it in SLUICE_HOME; `sluice up` begins a new one here",
-        )
 
 
 # What a signal leaves of a command that changes something: in one transaction, or piece by piece.

@@ -124,6 +124,11 @@ class Settings(BaseSettings):
         return self.postgres is None
 
     @property
+    def lacks_home(self) -> bool:
+        """Tell whether a service is to run in a home that nobody has made yet."""
+        return (self.embedded_postgres or self.embedded_s3) and not self.home.is_dir()
+
+    @property
     def embedded_s3(self) -> bool:
         return self.lake is None
 

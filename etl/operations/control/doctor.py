@@ -67,17 +67,27 @@ def _examine() -> Iterator[Finding]:
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
     yield _check("suites", lambda: machine.suites(settings[0]))
     workspaces: list[Workspace] = []
-    yield _check("services", lambda: _up(settings[0], workspaces))
-    if not workspaces:
-        return
-    postgres = _check("PostgreSQL", lambda: _postgres(workspaces[0]))
-    yield postgres
-    if postgres.good:
-        yield _check("clock", lambda: machine.clock(workspaces[0].services.postgres))
-    yield _check("lake", lambda: _lake(workspaces[0]))
+    if settings[0].lacks_home:
+        seen = f"there is none, {settings[0].home}: `sluice up` makes it, and starts what is embedded there"
+        yield Finding(what="home", good=True, seen=seen, doubt=True)
+    else:
+        yield _check("services", lambda: _up(settings[0], workspaces))
+    yield from _answering(settings[0], workspaces[0] if workspaces else None)
     if brokers := settings[0].kafka:
         yield _check("Kafka", lambda: kafka(brokers))
     yield _check("memory", lambda: f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB")
+
+
+def _answering(settings: Settings, workspace: Workspace | None) -> Iterator[Finding]:
+    """Yield what PostgreSQL and the lake answer; without a workspace, a PostgreSQL of the user's own alone."""
+    own = settings.postgres.get_secret_value() if settings.postgres else None
+    if dsn := workspace.services.postgres if workspace else own:
+        postgres = _check("PostgreSQL", lambda: _postgres(settings, dsn))
+        yield postgres
+        if postgres.good:
+            yield _check("clock", lambda: machine.clock(dsn))
+    if workspace:
+        yield _check("lake", lambda: _lake(workspace))
 
 
 def open_to_others(home: Path) -> Iterator[Finding]:
@@ -151,10 +161,10 @@ def _up(settings: Settings, into: list[Workspace]) -> str:
     return f"lake {running.lake} at {running.s3_endpoint or 'AWS'}"
 
 
-def _postgres(workspace: Workspace) -> str:
-    declared = loadable(workspace.settings.pipelines).values()
+def _postgres(settings: Settings, dsn: str) -> str:
+    declared = loadable(settings.pipelines).values()
     schemas = {"sluice", "sluice_stage", *(one.table_schema for one in declared)}
-    with closing(connect(workspace.services.postgres)) as connection, connection.cursor() as cursor:
+    with closing(connect(dsn)) as connection, connection.cursor() as cursor:
         require_version(connection)  # before a session's own settings, of which older servers lack some
         cursor.execute("SELECT current_setting('server_version'), current_user")
         version, user = cursor.fetchone() or ("?", "?")
