@@ -149,7 +149,7 @@ class SluiceRunOperator(BaseOperator):
         if self._killed:  # it came to a good end, but no success is to be told of
             raise Ended("Airflow ended this try; the batch in flight is delivered")
         self.log.info(
-            "%s: batches %s, rows delivered %s, quarantined %s (malformed %s), %s s",
+            "%s: batches %s, rows delivered %s, quarantined %s (malformed or late %s), %s s",
             summary.pipeline,
             summary.batches,
             summary.delivered,

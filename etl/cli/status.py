@@ -99,7 +99,7 @@ def _failing(state: State) -> str:
 def _delivered(states: Sequence[State]) -> Table:
     """Lay out what was delivered; a column that is 0 for all pipelines would take room from their names."""
     rows = [state.cells() for state in states]
-    headings = ["pipeline", "deliveries", "rows", "held now", "ever held", "left out", "last delivery"]
+    headings = ["pipeline", "deliveries", "delivered", "held now", "ever held", "left out", "last delivery"]
     if not any(state.dropped for state in states):
         headings.remove("left out")
     table = _table(*headings)
@@ -180,7 +180,7 @@ def _times(batches: Sequence[BatchProgress]) -> Table:
         "batch",
         "delivery",
         "began",
-        "rows read",
+        "records",
         "rows/s",
         "took",
         "stage",

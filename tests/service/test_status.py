@@ -109,7 +109,7 @@ def test_what_is_held_now_is_told_beside_what_ever_was(events: Delivering) -> No
     found = state(events)
     assert (found.held, found.quarantined) == (2, 7)
     headings, cells = (re.split(r" {2,}", line.strip()) for line in said(events, None).splitlines()[:3:2])
-    assert headings[:5] == ["pipeline", "deliveries", "rows", "held now", "ever held"]
+    assert headings[:5] == ["pipeline", "deliveries", "delivered", "held now", "ever held"]
     assert cells[:5] == ["events", "2", "33", "2", "7"]
 
 

@@ -129,9 +129,11 @@ def test_the_share_held_of_a_transform_with_state_is_of_the_records_it_read(
     assert f"{records:,} records read; 9 rows out + 1 malformed or late = 4 delivered + 6 held" in batch
     assert f'<td class="n less">{told}</td>' in whole.html
     assert f"Share held last {told}" in shown(whole)
-    assert "Records read Rows out Delivered Held Held share 0 " in shown(whole)
+    assert "Rows out 9 + 1 malformed or late Delivered 4 Held in it 6 Held now" in shown(whole)
+    assert "Records read Rows out Malformed or late Delivered Held Held share 0 " in shown(whole)
+    assert f" {records:,} 9 1 4 6 " in shown(whole), "the row of the table"
     assert f"{records:,} records read; 9 rows out + 1 malformed or late = 4 delivered + 6 held" in run
-    assert f"10 of {records:,} records" in every
+    assert f"9 + 1 malformed or late, of {records:,} records" in every
 
 
 def test_what_a_transform_with_state_left_out_nothing_of_is_accounted_for(at: Delivering) -> None:

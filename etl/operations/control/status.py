@@ -58,7 +58,7 @@ class State:
         return {
             "pipeline": self.pipeline,
             "deliveries": f"{self.deliveries:,}",
-            "rows": f"{self.delivered:,}",
+            "delivered": f"{self.delivered:,}",
             "held now": f"{self.held:,}",
             "ever held": f"{self.quarantined:,}",
             "left out": f"{self.dropped:,}",
