@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from etl.common.outcome import in_short
-from etl.quality.suite import DeclaredRule, DeclaredSuite
+from etl.quality.suite import DeclaredRule, DeclaredSuite, wrong_json_schema
 from etl.quality.verdict import Severity
 from etl.spark.jvm import java_class
 
@@ -191,24 +191,10 @@ def _wrong_types(expectation: Any) -> str | None:
     return f"{told} is no type of Spark: write one such as 'IntegerType' or 'StringType'"
 
 
-def _wrong_json_schema(expectation: Any) -> str | None:
-    from jsonschema import SchemaError
-    from jsonschema.validators import validator_for
-
-    schema = expectation.json_schema
-    if isinstance(schema, Mapping) and not isinstance(schema.get("$schema", ""), str):
-        return f"its json_schema is no JSON Schema: its $schema is {schema['$schema']!r}, and no text"
-    try:
-        validator_for(schema).check_schema(schema)
-    except SchemaError as wrong:
-        return f"its json_schema is no JSON Schema, at {wrong.json_path}: {wrong.message}"
-    return None
-
-
 _MISTAKES: Mapping[str, Callable[[Any], str | None]] = {
     QUANTILES: _wrong_quantiles,
     DIVERGENCE: _wrong_partition,
-    JSON_SCHEMA: _wrong_json_schema,
+    JSON_SCHEMA: lambda expectation: wrong_json_schema(expectation.json_schema),
     "expect_column_type_to_be": _wrong_types,
     "expect_column_values_to_be_of_type": _wrong_types,
     "expect_column_values_to_be_in_type_list": _wrong_types,

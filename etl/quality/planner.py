@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,13 @@ ACROSS_METRICS: Mapping[str, type[Estimated | Latest]] = {
 }
 VIEW = "tmp_view"  # what GX calls a batch in the query of a rule
 COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
-COLUMN_TYPES = "table.column_types"
+COLUMN_TYPES, COLUMNS = "table.column_types", "table.columns"
+EXISTS = "expect_column_to_exist"
+# Rules about all columns, and the argument of theirs that has the names.
+OF_ALL_COLUMNS = {
+    "expect_table_columns_to_match_set": "column_set",
+    "expect_table_columns_to_match_ordered_list": "column_list",
+}
 # Asked for by SUMMARY, but null unless the suite names index columns.
 UNUSED = (".unexpected_index_list", ".unexpected_index_query")
 
@@ -104,7 +111,8 @@ class Planner:
         The name must be the column's own, upper and lower case included: the stage looks samples up by it.
         Raises Refused, too, for a rule across batches whose column has no metrics to compare batches by.
         """
-        if rule.kind == "expect_column_to_exist":
+        self._require_names(rule)
+        if rule.kind == EXISTS:
             return
         if missing := [name for name in rule.columns if name not in self.frame.columns]:
             have = ", ".join(self.frame.columns)
@@ -119,6 +127,32 @@ class Planner:
             raise Refused(
                 f"{rule.across.column} is {kind}, of which batches have no such value to be compared by"
             )
+
+    def _require_names(self, rule: DeclaredRule) -> None:
+        """Raise Refused for arguments of a rule about which columns there are that GX takes for others than are meant."""
+        if rule.kind == EXISTS:
+            names: Any = rule.columns
+            if rule.expectation.column_index == 0:
+                raise Refused(
+                    "its column_index is 0, which GX takes for none: name all columns in their order by"
+                    " expect_table_columns_to_match_ordered_list"
+                )
+        elif (argument := OF_ALL_COLUMNS.get(rule.kind)) is not None:
+            names = getattr(rule.expectation, argument)
+            if not names or not all(isinstance(name, str) for name in names):
+                raise Refused(f"its {argument} is {names!r}, and no list of columns' names: write them")
+        else:
+            return
+        for name in names:
+            if name in self.bare:
+                raise Refused(
+                    f"it names {name}, and the column is {self.bare[name]}: leave the backticks out"
+                )
+
+    @cached_property
+    def bare(self) -> Mapping[str, str]:
+        """The columns whose names have a dot, by the names that GX has for them, which it quotes."""
+        return {quoted(name): name for name in self.frame.columns if "." in name}
 
     def is_comparable(self, across: Across) -> bool:
         """Tell whether the column's metrics have what the rule compares."""
@@ -211,6 +245,8 @@ class Planner:
         base, _, suffix = name.rpartition(".")
         if name == COLUMN_TYPES:
             return Known(fixed=self.column_types(metric))
+        if name == COLUMNS:
+            return Known(fixed=[self.bare.get(one, one) for one in self.resolved(metric)])
         if name in SCHEMA_METRICS:
             return Known(fixed=self.resolved(metric))
         if name == ROW_COUNT or suffix == "filtered_row_count":
@@ -243,8 +279,7 @@ class Planner:
 
     def column_types(self, metric: Any) -> list[Mapping[str, Any]]:
         """Return GX's types of the columns by their names: it quotes one that has a dot, and looks for it bare."""
-        bare = {quoted(name): name for name in self.frame.columns if "." in name}
-        return [{**one, "name": bare.get(one["name"], one["name"])} for one in self.resolved(metric)]
+        return [{**one, "name": self.bare.get(one["name"], one["name"])} for one in self.resolved(metric)]
 
     def domain(self, kwargs: Mapping[str, Any]) -> tuple[Hashable, Column | None]:
         """Return a key for the rows that GX keeps for these arguments, and their condition (None: all)."""

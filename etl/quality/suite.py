@@ -335,3 +335,52 @@ def _reasons_in_conflict(rules: list[DeclaredRule]) -> list[str]:
         if rule.reason in RESERVED_REASONS
     ]
     return doubled + reserved
+
+
+def wrong_json_schema(schema: Any) -> str | None:
+    """Say what is wrong with the JSON Schema of a rule; None where nothing is.
+
+    What it refers to must be in it, or be one of JSON Schema's own: each task would fetch anything else, row by row.
+    """
+    from jsonschema import SchemaError
+    from jsonschema.validators import validator_for
+
+    if isinstance(schema, Mapping) and not isinstance(schema.get("$schema", ""), str):
+        return f"its json_schema is no JSON Schema: its $schema is {schema['$schema']!r}, and no text"
+    validator = validator_for(schema)
+    try:
+        validator.check_schema(schema)
+        if (nowhere := next(_refers_nowhere(schema, validator), None)) is not None:
+            return f"its json_schema has $ref {nowhere!r}, and nothing of that name is in it: define it there"
+        for text in ("null", "true", "0", '""', "[]", "{}"):
+            validator(schema).is_valid(json.loads(text))
+    except SchemaError as wrong:
+        return f"its json_schema is no JSON Schema, at {wrong.json_path}: {wrong.message}"
+    except RecursionError:
+        return "its json_schema has a $ref that leads back to itself without end: take it out"
+    return None
+
+
+def _refers_nowhere(schema: Any, validator: Any) -> Iterator[str]:
+    """Yield each $ref, of the schema or of what it refers to, that leads to nothing which is at hand."""
+    from jsonschema_specifications import REGISTRY
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
+
+    of = specification_with(validator.META_SCHEMA["$schema"])
+    root = of.create_resource(schema)
+    left, seen = [(REGISTRY.resolver_with_root(root), root)], set[int]()
+    while left:
+        resolver, part = left.pop()
+        if id(part.contents) in seen:
+            continue
+        seen.add(id(part.contents))
+        left += [(resolver.in_subresource(one), one) for one in part.subresources()]
+        ref = part.contents.get("$ref") if isinstance(part.contents, Mapping) else None
+        if ref is not None:
+            try:
+                found = resolver.lookup(ref)
+            except Unresolvable:
+                yield ref
+            else:
+                left.append((found.resolver, of.create_resource(found.contents)))

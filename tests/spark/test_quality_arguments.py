@@ -45,6 +45,10 @@ def in_set(column: str, *values: Any) -> Rule:
     return rule("values_to_be_in_set", column=column, value_set=list(values))
 
 
+def all_columns(what: str, **kwargs: Any) -> Rule:
+    return {"type": f"expect_table_columns_to_match_{what}", "kwargs": kwargs, "severity": "critical"}
+
+
 INFO = {"severity": "info"}
 
 
@@ -203,6 +207,10 @@ MISFITS = [
         "by strict_min and strict_max not even that is between them: take strict_min and strict_max out",
     ),
     (in_set("t"), "its value_set is empty, and no value is in it"),
+    (rule("to_exist", column="`a.b`"), "it names `a.b`, and the column is a.b: leave the backticks out"),
+    (all_columns("set", column_set=["n", "`a.b`"]), "it names `a.b`, and the column is a.b"),
+    (all_columns("ordered_list", column_list=[]), "its column_list is [], and no list of columns' names"),
+    (rule("to_exist", column="t", column_index=0), "its column_index is 0, which GX takes for none"),
     (between("x", min_value=math.nan), "its min_value is nan, and no number is within that"),
     (between("x", min_value=math.inf), "its min_value is inf, and no number is within that"),
     (between("x", "mean", max_value=-math.inf), "its max_value is -inf, and no number is within that"),
@@ -211,6 +219,7 @@ MISFITS = [
         "are a day and a moment, which can't be compared",
     ),
 ]
+NAMES = ["n", "x", "price", "t", "numeral", "ok", "day", "at", "local", "raw", "iso", "a.b"]
 FITS = [
     between("price", "sum", min_value=2, max_value=3),
     between("price", "median", min_value=2, max_value=3),
@@ -226,6 +235,9 @@ FITS = [
     rule("values_to_be_of_type", column="a.b", type_="IntegerType"),
     of_type("a.b", "INTEGER", "IntegerType"),
     rule("type_to_be", column="a.b", type_="IntegerType"),
+    rule("to_exist", column="a.b"),
+    all_columns("set", column_set=NAMES, exact_match=True),
+    all_columns("ordered_list", column_list=NAMES),
     between("a.b", max_value=3),
     query("SELECT * FROM {batch} WHERE `a.b` > 5 OR t RLIKE '^b{{2}}$'"),
     in_set("n", "1", "2"),

@@ -163,6 +163,21 @@ BELOW_0 = "is -1, and nothing that it judges is below 0: write 0 or more"
             "is no JSON Schema, at $.pattern: '('",
         ),
         (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#c"}}}},
+            "its json_schema has $ref '#c', and nothing of that name is in it: define it there",
+        ),
+        (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"items": {"$ref": "http://127.0.0.1:1/elsewhere.json"}}},
+            "its json_schema has $ref 'http://127.0.0.1:1/elsewhere.json', and nothing of that name",
+        ),
+        (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"allOf": [{"$ref": "#"}]}},
+            "its json_schema has a $ref that leads back to itself without end",
+        ),
+        (
             "column_kl_divergence_to_be_less_than",
             partition([0.5, 0.6], threshold=1),
             "weights of them whose sum is 1",
@@ -197,10 +212,19 @@ def test_an_argument_that_no_batch_could_be_judged_by_is_told(
     assert told in wrong
 
 
+TREE = {
+    "$defs": {"tree": {"properties": {"kids": {"items": {"$ref": "#/$defs/tree"}}}}},
+    "properties": {
+        "of": {"$ref": "#/$defs/tree"},
+        "schema": {"$ref": "http://json-schema.org/draft-07/schema#"},
+    },
+}
+
+
 def test_arguments_that_gx_judges_by_are_taken() -> None:
     taken = {
         "column_quantile_values_to_be_between": quantiles(0.9, 0.0, ranges=[(None, None), (0, 0.5)]),
-        "column_values_to_match_json_schema": {"json_schema": {}},
+        "column_values_to_match_json_schema": {"json_schema": TREE},
         "column_kl_divergence_to_be_less_than": partition([0.5, 0.5], threshold=0),
         "column_values_to_be_in_type_list": {"type_list": ["INTEGER", "IntegerType"]},
         "column_unique_value_count_to_be_between": {"min_value": -1, "max_value": 2.0, "strict_min": "true"},
