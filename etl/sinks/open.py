@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from psycopg2 import sql
 
 from etl.common.database import Cursor, transaction
 from etl.common.errors import TableRefused
@@ -16,6 +17,7 @@ from etl.ledger.deliveries import LiveDelivery, deliveries_in_force
 from etl.ledger.streams import current_stream
 from etl.pipeline import Partition, Pipeline, Sink
 from etl.sinks.columns import in_words
+from etl.sinks.lake.references import columns_with_values
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import Lake, LakeTable
 from etl.sinks.modes import SinkMode, mode_of
@@ -86,9 +88,11 @@ def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
     if pointer is None:
         return
     lacking = sinks.warehouse.lacks(cursor)
+    if lacking == [] and _emptied(cursor, sinks):
+        raise _lost(cursor, sinks, "holds no row")
+    if lacking is not None and (blank := _blank(cursor, sinks, pointer)):
+        raise _lost(cursor, sinks, f"has no value any more in the columns {', '.join(blank)}")
     if lacking == []:
-        if _emptied(cursor, sinks):
-            raise _lost(cursor, sinks, "holds no row")
         return
     metadata = sinks.table.load(pointer)
     if metadata.current_snapshot() is None:
@@ -111,6 +115,27 @@ def _emptied(cursor: Cursor, sinks: Sinks) -> bool:
     STATEMENTS.execute(cursor, "emptied", target=sinks.warehouse.target, pipeline=sinks.pipeline.name)
     [(emptied,)] = cursor.fetchall()
     return bool(emptied)
+
+
+def _blank(cursor: Cursor, sinks: Sinks, pointer: str) -> list[str]:
+    """Return the columns without a value of which the lake has some, as of one that was dropped and put back by hand.
+
+    Only columns are looked at that came after another one was dropped. Where rows are overwritten, or replaced, what the
+    lake has may be older than the table's nulls.
+    """
+    if sinks.mode.key or sinks.mode.only_newest:
+        return []
+    target = sinks.warehouse.target
+    STATEMENTS.execute(cursor, "after_dropped", target=target.as_string(cursor))
+    later = [name for (name,) in cursor.fetchall() if name in sinks.columns.names]
+    blank = [name for name in later if _without_value(cursor, target, name)]
+    return sorted({*blank} & columns_with_values(sinks.table, sinks.table.load(pointer))) if blank else []
+
+
+def _without_value(cursor: Cursor, target: sql.Identifier, column: str) -> bool:
+    STATEMENTS.execute(cursor, "without_value", target=target, column=sql.Identifier(column))
+    [(without,)] = cursor.fetchall()
+    return bool(without)
 
 
 def _lost(cursor: Cursor, sinks: Sinks, what: str) -> TableRefused:

@@ -2,3 +2,13 @@
 -- Whether a table holds no row at all, though deliveries in force have brought it some.
 SELECT NOT EXISTS (SELECT FROM {target}) AND EXISTS (
     SELECT FROM sluice.delivery WHERE pipeline = %(pipeline)s AND live AND delivered > 0)
+
+-- name: after_dropped
+-- Columns that came into a table after one was dropped from it, as the same one that is put back does.
+SELECT a.attname FROM pg_attribute a
+WHERE a.attrelid = to_regclass(%(target)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attnum > (
+    SELECT min(d.attnum) FROM pg_attribute d WHERE d.attrelid = a.attrelid AND d.attnum > 0 AND d.attisdropped)
+
+-- name: without_value
+-- Whether no row of a table has a value in a column.
+SELECT NOT EXISTS (SELECT FROM {target} WHERE {column} IS NOT NULL)

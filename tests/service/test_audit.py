@@ -309,6 +309,20 @@ def test_a_column_that_the_table_lost_is_found(delivered: Delivering) -> None:
     assert_filled_from_the_inputs(delivered, report)
 
 
+def test_a_column_that_was_dropped_and_put_back_empty_is_found(delivered: Delivering) -> None:
+    delivered.execute("ALTER TABLE {t} ADD COLUMN own int; ALTER TABLE {t} DROP COLUMN own")
+    open_sinks(delivered.pipeline, COLUMNS, dsn=delivered.dsn, lake=delivered.place.lake)
+    delivered.execute("ALTER TABLE {t} DROP COLUMN text; ALTER TABLE {t} ADD COLUMN text text")
+    whats = found(seen(delivered), "rows")
+    assert {*whats} == {*deliveries(delivered)}
+    assert all("but values differ: table against ledger and lake" in what for what in whats.values())
+    with pytest.raises(
+        TableRefused, match="events has no value any more in the columns text, and deliveries"
+    ):
+        open_sinks(delivered.pipeline, COLUMNS, dsn=delivered.dsn, lake=delivered.place.lake)
+    assert "--accept-changed` fills it from the inputs" in refusal_of_a_run(delivered)
+
+
 def test_a_table_that_is_gone_is_told_as_that(delivered: Delivering) -> None:
     """One that is made anew by hand would be empty, and runs would go on with it."""
     delivered.execute("ALTER TABLE {t} SET SCHEMA public")

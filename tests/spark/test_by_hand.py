@@ -80,6 +80,10 @@ def test_an_object_removed_by_hand_comes_back_with_its_delivery(home: Home, land
     "statement",
     [
         "ALTER TABLE warehouse.orders DROP COLUMN amount",
+        pytest.param(
+            "ALTER TABLE warehouse.orders DROP COLUMN amount; ALTER TABLE warehouse.orders ADD amount double precision",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("DROP TABLE warehouse.orders", marks=pytest.mark.slow),
         pytest.param("TRUNCATE warehouse.orders", marks=pytest.mark.slow),
     ],
@@ -89,7 +93,9 @@ def test_what_was_dropped_is_not_covered_up_by_new_batches(
 ) -> None:
     home.ask(statement)
     landed += home.land("orders/c.jsonl", orders(30, 5))
-    with pytest.raises(TableRefused, match=r"is gone|no longer the columns amount|holds no row") as refused:
+    with pytest.raises(
+        TableRefused, match=r"is gone|(no longer|no value any more in) the columns amount|holds no row"
+    ) as refused:
         home.run()
     found = re.search(r"--deliveries (\S+) --accept-changed", refused.value.remedy)
     assert found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from pyiceberg.manifest import ManifestFile, read_manifest_list
+from pyiceberg.manifest import DataFile, ManifestFile, read_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 
 from etl.common.database import Cursor
@@ -151,15 +151,30 @@ def _files(table: LakeTable, manifest: ManifestFile) -> list[str]:
 
 def current_files(table: LakeTable, metadata: TableMetadata | None) -> dict[str, tuple[int, int]]:
     """Return (rows, bytes) of every data file in the current snapshot, by URI; raise NeedsPerson where it is not whole."""
+    files = _data_files(table, metadata)
+    return {one.file_path: (one.record_count, one.file_size_in_bytes) for one in files}
+
+
+def columns_with_values(table: LakeTable, metadata: TableMetadata) -> set[str]:
+    """Return the columns of which a data file in the current snapshot has a value, by the counts that Iceberg keeps.
+
+    Raises NeedsPerson where the snapshot is not whole.
+    """
+    found = {
+        number
+        for one in _data_files(table, metadata)
+        for number, values in (one.value_counts or {}).items()
+        if values > (one.null_value_counts or {}).get(number, 0)
+    }
+    return {field.name for field in metadata.schema().fields if field.field_id in found}
+
+
+def _data_files(table: LakeTable, metadata: TableMetadata | None) -> list[DataFile]:
+    """Return every data file in the current snapshot; raise NeedsPerson where it is not whole."""
     snapshot = metadata.current_snapshot() if metadata else None
-    files: dict[str, tuple[int, int]] = {}
     if snapshot is None:
-        return files
+        return []
     with table.whole(), ThreadPoolExecutor(REQUESTS) as pool:
         lists = snapshot.manifests(table.lake.io)
-        for entries in pool.map(lambda manifest: manifest.fetch_manifest_entry(table.lake.io), lists):
-            files |= {
-                entry.data_file.file_path: (entry.data_file.record_count, entry.data_file.file_size_in_bytes)
-                for entry in entries
-            }
-    return files
+        entries = pool.map(lambda manifest: manifest.fetch_manifest_entry(table.lake.io), lists)
+        return [one.data_file for manifest in entries for one in manifest]
