@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from etl.spark.launch_faults import refuse_values, telling_of_launch
 from etl.spark.signals import end_with_this
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # A batch wants throughput: parsing takes a tenth less than under G1. And Spark's classes take 120 MB: where the JVM
@@ -56,10 +58,22 @@ def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, 
     end_with_this(gateway.proc)
     refuse_values(gateway, {name: value for name, value in given.items() if configuration[name] == value})
     handler = signal.getsignal(signal.SIGINT)
-    SparkContext(conf=conf, gateway=gateway)
+    _leave_ends_untold(SparkContext(conf=conf, gateway=gateway))
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
     return SparkSession.builder.getOrCreate()
+
+
+def _leave_ends_untold(context: SparkContext) -> None:
+    """Keep the server of accumulators from printing a traceback where the JVM has ended: whoever waits for it tells that."""
+    server: Any = context._accumulatorServer
+    told = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            told(request, address)
+
+    server.handle_error = handle_error
 
 
 @contextmanager

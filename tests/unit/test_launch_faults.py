@@ -42,6 +42,23 @@ for one in SIGNALS:
 """
 
 
+ENDED = """
+import json, os, sys
+from pathlib import Path
+from etl.spark.jvm import launched
+from tests.support.waiting import until
+
+context = launched(json.loads(sys.argv[2]), Path(sys.argv[1]), {}).sparkContext
+sums, server = context.accumulator(0), context._accumulatorServer
+context.parallelize([1, 2], 1).foreach(sums.add)
+told, seen = server.handle_error, []
+server.handle_error = lambda *of: (told(*of), seen.append(of))
+context._gateway.proc.kill()
+until(lambda: seen, "the server of accumulators sees the end", patience=30)
+os._exit(sums.value)
+"""
+
+
 def launch(conf: dict[str, str], folder: Path) -> tuple[str, str, str]:
     """Launch Spark in a process of its own, with the settings that a user gives; return kind and words of its error."""
     script = folder / "launch.py"
@@ -199,3 +216,12 @@ def test_a_signal_in_the_middle_of_a_launch_leaves_no_jvm_behind(tmp_path: Path)
         for one in jvms:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
+
+
+def test_a_jvm_that_ends_leaves_no_traceback_of_the_server_of_accumulators(tmp_path: Path) -> None:
+    script = tmp_path / "ended.py"
+    script.write_text(ENDED)
+    words = [sys.executable, str(script), str(tmp_path), json.dumps(LOCAL)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=120)
+    assert (done.returncode, "Exception" in done.stderr, "Traceback" in done.stderr) == (3, False, False)
