@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import PipelineName, err, load, open_workspace, out, telling_of_new_home
+from etl.cli.shared import PipelineName, err, open_declared, out, telling_of_new_home
 from etl.common.settings import Settings, load_settings
 from etl.spark.signals import leaves
 
@@ -67,8 +67,7 @@ def trigger(name: PipelineName) -> None:
     from etl.cli.progress import summary_lines
     from etl.common.errors import SetupError
 
-    workspace = open_workspace()
-    pipeline = load(name, workspace.settings)
+    workspace, pipeline = open_declared(name)
     if pipeline.follow:
         raise SetupError(
             f"A run of {name} stays up: `sluice trigger` would wait for its end for ever",

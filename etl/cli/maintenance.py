@@ -14,8 +14,7 @@ from etl.cli.shared import (
     PipelineName,
     as_given,
     given_reason,
-    load,
-    open_workspace,
+    open_declared,
     out,
     print_json,
     who,
@@ -32,8 +31,8 @@ def audit(name: PipelineName, as_json: AsJson = False) -> None:
     """Recount both sinks and compare them with each other and with the ledger; exit 1 on a difference."""
     from etl.operations.audit.audit import audit as audit_pipeline
 
-    workspace = open_workspace()
-    report = audit_pipeline(workspace, load(name, workspace.settings))
+    workspace, pipeline = open_declared(name)
+    report = audit_pipeline(workspace, pipeline)
     if as_json:
         print_json(report.json())
     else:
@@ -93,9 +92,8 @@ def _repair(name: str, *, accepted_because: str | None) -> None:
     from etl.runs.recovery.recover import PUT_BACK
     from etl.runs.recovery.recover import recover as recover_pipeline
 
-    workspace = open_workspace()
+    workspace, pipeline = open_declared(name)
     accepted = AcceptedGaps(who=who(), why=accepted_because) if accepted_because else None
-    pipeline = load(name, workspace.settings)
     control = RunControl(correction_left=PUT_BACK, again=as_given())
     with heeded(control):
         done = recover_pipeline(
@@ -153,7 +151,7 @@ def sweep(
 
     if not dry_run:
         leaves(DONE_SO_FAR)
-    workspace = open_workspace()
-    report = sweep_pipeline(workspace, load(name, workspace.settings), dry_run=dry_run)
+    workspace, pipeline = open_declared(name)
+    report = sweep_pipeline(workspace, pipeline, dry_run=dry_run)
     for line in report.lines():
         out.print(line)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import AsJson, PipelineName, err, given_reason, load, open_workspace, out, print_json, who
+from etl.cli.shared import (
+    AsJson,
+    PipelineName,
+    err,
+    given_reason,
+    open_declared,
+    out,
+    print_json,
+    who,
+)
 from etl.common.errors import SetupError
 from etl.common.wording import pluralize
 
@@ -82,8 +91,7 @@ def replay(
 
     selection = _selection(deliveries, batches, stream, run, interval)
     releases_choice = keep_or_drop("--releases", releases)
-    workspace = open_workspace()
-    pipeline = load(name, workspace.settings)
+    workspace, pipeline = open_declared(name)
     planned = plan(workspace, pipeline, selection)
     for line in planned.lines():
         (out if plan_only and not as_json else err).print(line)

@@ -12,8 +12,8 @@ from etl.cli.shared import (
     PipelineName,
     duration,
     err,
-    load,
     load_if_right,
+    open_declared,
     open_workspace,
     out,
     print_json,
@@ -127,8 +127,8 @@ def run(
     if every and not follow:
         raise SetupError("--every needs --follow", remedy="`sluice run --help`")
     task_try = TaskTry.parse(_standard_input()) if airflow else None  # before a pipeline's file could read it
-    workspace = open_workspace(with_spark_conf(load_settings(), conf or []), begins=True)
-    pipeline = load(name, workspace.settings)
+    settings = with_spark_conf(load_settings(), conf or [])
+    workspace, pipeline = open_declared(name, settings, begins=True)
     leaves(
         Stopped.LEFT
         if pipeline.replayable

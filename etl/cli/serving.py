@@ -11,7 +11,7 @@ from etl.cli.shared import (
     DONE_OR_NOT,
     AsJson,
     PipelineName,
-    load,
+    open_declared,
     open_workspace,
     out,
     print_json,
@@ -41,8 +41,8 @@ def publish(
     from etl.sinks.warehouse.views import Name
 
     leaves(DONE_OR_NOT)
-    workspace = open_workspace()
-    pipeline, wanted = load(name, workspace.settings), Name.of(under)
+    workspace, pipeline = open_declared(name)
+    wanted = Name.of(under)
     dsn = workspace.services.postgres
     if withdraw:
         publish.withdraw(dsn, pipeline.name, wanted)
@@ -71,8 +71,8 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
     from etl.operations.serving.read import committed_files
 
     result_to_stdout(True)
-    workspace = open_workspace()
-    committed = committed_files(workspace, load(name, workspace.settings))
+    workspace, pipeline = open_declared(name)
+    committed = committed_files(workspace, pipeline)
     if as_json:
         print_json(committed.json())
     else:

@@ -79,13 +79,32 @@ def open_workspace(settings: Settings | None = None, *, begins: bool = False) ->
     from etl.runs.workspace import Workspace
 
     settings = settings or load_settings()
-    if settings.lacks_home and not begins:
+    if not begins:
+        _require_home(settings)
+    with telling_of_new_home(settings):
+        return Workspace.open(settings)
+
+
+def open_declared(
+    name: str, settings: Settings | None = None, *, begins: bool = False
+) -> tuple[Workspace, Pipeline]:
+    """Open the place as `open_workspace` does, and a pipeline's declaration; return both.
+
+    The declaration is read first: one with a mistake starts no service and makes no home.
+    """
+    settings = settings or load_settings()
+    if not begins:
+        _require_home(settings)
+    pipeline = load(name, settings)
+    return open_workspace(settings, begins=begins), pipeline
+
+
+def _require_home(settings: Settings) -> None:
+    if settings.lacks_home:
         raise SetupError(
             f"There is no home here, with what was delivered: {settings.home} is no folder",
             remedy="`cd` to the folder that has it, or name it in SLUICE_HOME; `sluice up` begins a new one here",
         )
-    with telling_of_new_home(settings):
-        return Workspace.open(settings)
 
 
 @contextmanager

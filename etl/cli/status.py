@@ -18,7 +18,7 @@ from etl.cli.shared import (
     AsJson,
     PipelineName,
     given_reason,
-    load,
+    open_declared,
     open_workspace,
     out,
     print_json,
@@ -44,8 +44,8 @@ def state(
     """Show what the transform keeps between batches: how many keys, and some of them. Nothing is changed."""
     from etl.operations.control.state import read_state
 
-    workspace = open_workspace()
-    stores = read_state(workspace, load(name, workspace.settings), most=rows)
+    workspace, pipeline = open_declared(name)
+    stores = read_state(workspace, pipeline, most=rows)
     if as_json:
         print_json([one.json() for one in stores])
         return
@@ -279,11 +279,11 @@ def decide(
     if quarantine_all == accept:
         raise SetupError("Give either --quarantine-all or --accept", remedy="`sluice decide --help`")
     leaves(DONE_OR_NOT)
-    workspace = open_workspace()
+    workspace, pipeline = open_declared(name)
     action = "accept" if accept else "quarantine-all"
     decided = record_decision(
         workspace,
-        load(name, workspace.settings),
+        pipeline,
         batch=batch,
         stream=stream,
         action=action,

@@ -15,8 +15,7 @@ from etl.cli.shared import (
     AsJson,
     PipelineName,
     err,
-    load,
-    open_workspace,
+    open_declared,
     out,
     print_json,
     print_result,
@@ -44,8 +43,8 @@ def train(name: PipelineName, as_json: AsJson = False) -> None:
     from etl.operations.models.train import train as train_pipeline
 
     leaves(DONE_SO_FAR)
-    workspace = open_workspace()
-    versions = train_pipeline(workspace, load(name, workspace.settings), who=who())
+    workspace, pipeline = open_declared(name)
+    versions = train_pipeline(workspace, pipeline, who=who())
     if as_json:
         print_json([one.json() for one in versions])
         return
@@ -103,8 +102,8 @@ def try_(
     """
     from etl.operations.suites.try_out import try_out
 
-    workspace = open_workspace(begins=True)
-    tried = try_out(workspace, load(name, workspace.settings), files, most=rows)
+    workspace, pipeline = open_declared(name, begins=True)
+    tried = try_out(workspace, pipeline, files, most=rows)
     if as_json:
         print_json(tried.json())
     else:
@@ -168,8 +167,8 @@ def whatif(
     """Show how a changed suite would have judged the last batches; it delivers and holds nothing."""
     from etl.operations.suites.what_if import what_if
 
-    workspace = open_workspace()
-    report = what_if(workspace, load(name, workspace.settings), suite, last=last)
+    workspace, pipeline = open_declared(name)
+    report = what_if(workspace, pipeline, suite, last=last)
     if as_json:
         print_json(report.json())
         return
@@ -200,8 +199,8 @@ def suggest(
     if output is not None and output.exists() and not force:
         raise exists(output)
     result_to_stdout(output is None)
-    workspace = open_workspace()
-    draft = draw(workspace, load(name, workspace.settings), last=last)
+    workspace, pipeline = open_declared(name)
+    draft = draw(workspace, pipeline, last=last)
     if output is None:
         print_result(draft.text)
         return
@@ -218,8 +217,8 @@ def _suggest_schema(name: str, last: int) -> None:
     from etl.operations.suites.wider_schema import wider_schema
 
     result_to_stdout(True)
-    workspace = open_workspace()
-    wider = wider_schema(workspace, load(name, workspace.settings), last=last)
+    workspace, pipeline = open_declared(name)
+    wider = wider_schema(workspace, pipeline, last=last)
     for line in wider.notes:
         err.print(line)
     print_result(shown_lines(wider.schema).plain)
@@ -243,8 +242,7 @@ def columns(
         raise SetupError(f"--by {by} is not known", remedy="--by all, month, day or batch")
     first = moment("--since", since) if since else None
     end = moment("--until", until) if until else None
-    workspace = open_workspace()
-    pipeline = load(name, workspace.settings)
+    workspace, pipeline = open_declared(name)
     histories = spans(workspace.services.postgres, pipeline, since=first, until=end, by=cast("By", by))
     if as_json:
         print_json([span.json() for span in histories])
@@ -286,7 +284,7 @@ def docs(
     from etl.operations.suites.data_docs import build_docs
 
     leaves(DONE_SO_FAR)
-    workspace = open_workspace()
+    workspace, pipeline = open_declared(name)
     folder = output or Path(workspace.settings.home) / "docs" / name
-    pages = build_docs(workspace, load(name, workspace.settings), folder, last=last)
+    pages = build_docs(workspace, pipeline, folder, last=last)
     out.print(f"{pluralize(len(pages), 'batch', 'batches')} in {folder / 'index.html'}")

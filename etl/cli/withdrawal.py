@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from etl.cli.shared import as_given, err, load, open_workspace, out, who
+from etl.cli.shared import as_given, err, open_declared, out, who
 
 if TYPE_CHECKING:
     from etl.runs.recovery.withdrawal import Withdrawn
@@ -31,8 +31,7 @@ def go_back(name: str, before: int, *, why: str | None, plan_only: bool) -> None
     from etl.runs.recovery.withdrawal import withdraw
     from etl.runs.recovery.withdrawal_plan import plan_withdrawal
 
-    workspace = open_workspace()
-    pipeline = load(name, workspace.settings)
+    workspace, pipeline = open_declared(name)
     planned = plan_withdrawal(workspace, pipeline, before)
     for line in planned.lines():
         (out if plan_only else err).print(line)
