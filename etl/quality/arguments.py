@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from etl.common.outcome import in_short
 from etl.quality.suite import DeclaredRule, DeclaredSuite, wrong_json_schema
 from etl.quality.verdict import Severity
@@ -437,11 +439,20 @@ def _require_set(rule: DeclaredRule, values: Sequence[Any], schema: StructType, 
 
 def _misfits(values: Sequence[Any], kind: DataType, spark: SparkSession) -> Iterator[Any]:
     """Yield the values that can't be compared with the column: all are asked at once, and singly if some can't."""
+    if kind.simpleString() == "float":
+        numbers = (value for value in values if isinstance(value, float) and not math.isnan(value))
+        yield from (value for value in numbers if value != _nearest(value))
     asked = [value for value in values if not _fits(value, kind)]
     if kind.simpleString() in ("date", "timestamp_ntz"):
         yield from (value for value in asked if isinstance(value, str) and _ZONE.search(value))
     if not _are_comparable(asked, kind, spark):
         yield from (value for value in asked if not _are_comparable([value], kind, spark))
+
+
+def _nearest(value: float) -> float:
+    """Return what a float column has in the place of a number: that of 32 bits which is nearest to it."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
 
 
 def _fits(value: Any, kind: DataType) -> bool:
@@ -481,4 +492,6 @@ def _no_value_of(value: Any, column: str, kind: DataType) -> str:
         if told != "timestamp" and _ZONE.search(value):
             return f"{value!r}, which has a zone, and {column} is {told}, which has none: write it without"
         return f"{value!r}, and {column} is {told}: write it such as {_EXAMPLES[told]!r}"
+    if told == "float" and isinstance(value, float):
+        return f"{value!r}, and {column} is float, which has {_nearest(value)!r} instead: declare double, or write that"
     return f"{value!r}, and {column} is {told}: write its values as the column has them"

@@ -18,11 +18,11 @@ from tests.support.quality.gx_by_itself import in_one_pass
 
 SCHEMA = (
     "n int, x double, price decimal(9, 2), t string, numeral string, ok boolean, day date, at timestamp,"
-    " local timestamp_ntz, raw binary, iso string, `a.b` int"
+    " local timestamp_ntz, raw binary, iso string, `a.b` int, half float"
 )
 AT = dt.datetime(2013, 1, 5, 1, tzinfo=dt.UTC)
 LOCAL = AT.replace(tzinfo=None)
-ROW = (1, 1.5, Decimal("2.50"), "a", "7", True, AT.date(), AT, LOCAL, b"{}", "2013-01-05", 3)
+ROW = (1, 1.5, Decimal("2.50"), "a", "7", True, AT.date(), AT, LOCAL, b"{}", "2013-01-05", 3, 0.5)
 
 Rule = dict[str, Any]
 
@@ -153,6 +153,11 @@ MISFITS = [
     (in_set("local", "2013-01-05T01:00+02:00"), "has a zone, and local is timestamp_ntz"),
     (rule("values_to_not_be_in_set", column="n", value_set=["y"]), "'y', and n is int"),
     (
+        in_set("half", 0.5, 0.1),
+        "0.1, and half is float, which has 0.10000000149011612 instead: declare double",
+    ),
+    (in_set("half", 1e300), "1e+300, and half is float, which has inf instead"),
+    (
         rule("distinct_values_to_be_in_set", column="n", value_set=["1", "a"]),
         "'a', and n is int: write its values as the column has them",
     ),
@@ -219,7 +224,7 @@ MISFITS = [
         "are a day and a moment, which can't be compared",
     ),
 ]
-NAMES = ["n", "x", "price", "t", "numeral", "ok", "day", "at", "local", "raw", "iso", "a.b"]
+NAMES = ["n", "x", "price", "t", "numeral", "ok", "day", "at", "local", "raw", "iso", "a.b", "half"]
 FITS = [
     between("price", "sum", min_value=2, max_value=3),
     between("price", "median", min_value=2, max_value=3),
@@ -239,6 +244,7 @@ FITS = [
     all_columns("set", column_set=NAMES, exact_match=True),
     all_columns("ordered_list", column_list=NAMES),
     between("a.b", max_value=3),
+    in_set("half", 0.5, 0.10000000149011612, 7, math.nan),
     query("SELECT * FROM {batch} WHERE `a.b` > 5 OR t RLIKE '^b{{2}}$'"),
     in_set("n", "1", "2"),
     in_set("n", 1, 2.5, 2**63 - 1),
