@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,7 +17,6 @@ from etl.common import steps
 from etl.common.database import migrate, transaction
 from etl.common.steps import Step
 from etl.common.wording import drifted, left_out, malformed_or_late, pluralize
-from etl.delivery.batch import Receipt
 from etl.ledger import deliveries
 from etl.ledger.quarantine import by_reason
 from etl.pipeline import Pipeline
@@ -24,6 +24,9 @@ from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED, Summary
 from etl.runs.workspace import Workspace
 from etl.sources.cutoff import undelivered
+
+if TYPE_CHECKING:
+    from etl.delivery.batch import Receipt
 
 PHASES = {  # what goes on from a step on
     Step.ATTEMPT_OPENED: "reading, judging, writing",
@@ -142,8 +145,10 @@ def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) ->
 
 def _next_lines(workspace: Workspace, pipeline: Pipeline, *, held: bool) -> Iterator[str]:
     """Yield lines that say where the rows are that have landed now, and what a person may do with them."""
+    from etl.sinks.lake.lake import TablePlace
+
     name = pipeline.name
-    yield f"Parquet   {workspace.lake.table(pipeline.table).location}/data/   listed by `sluice files {name}`"
+    yield f"Parquet   {TablePlace.of(workspace.lake, pipeline.table).location}/data/   listed by `sluice files {name}`"
     yield 'next      eval "$(sluice env)"      starts the services where needed, and connects psql, boto3 and DuckDB'
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
     if held:

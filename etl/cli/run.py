@@ -117,11 +117,11 @@ def run(
     ] = False,
 ) -> None:
     """Deliver all that has landed, batch by batch, and stop; Ctrl-C or SIGTERM ends it after the batch in flight."""
-    from etl.airflow.command.request import run_requested
     from etl.airflow.task_try import TaskTry
     from etl.cli.progress import summary_lines, watching
     from etl.common.errors import SetupError
     from etl.runs.follow import RunControl, heeded
+    from etl.runs.run import run as run_stream
     from etl.runs.summary import Summary
 
     if every and not follow:
@@ -138,7 +138,14 @@ def run(
     control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     try:
         with heeded(control, quiet=err.is_terminal), watching(workspace, pipeline, err, control) as progress:
-            summary = run_requested(workspace, pipeline, task_try, progress, err.print, control)
+            if task_try is None:
+                summary = run_stream(workspace, pipeline, progress=progress, control=control)
+            else:
+                from etl.airflow.command.request import (
+                    run_requested,  # with all of replays, which take a second
+                )
+
+                summary = run_requested(workspace, pipeline, task_try, progress, err.print, control)
     except SluiceError as error:
         if as_json and isinstance(error.done, Summary):
             print_json(error.done.json())

@@ -38,6 +38,7 @@ def publish(
 ) -> None:
     """Show a pipeline's rows under another name, in both sinks at once, instead of the rows that the name showed before."""
     from etl.operations.serving import publish
+    from etl.sinks.lake.table import LakeTable
     from etl.sinks.warehouse.views import Name
 
     leaves(DONE_OR_NOT)
@@ -48,7 +49,7 @@ def publish(
         publish.withdraw(dsn, pipeline.name, wanted)
         out.print(f"{wanted}: no longer there; the rows of {name} are in {pipeline.table}")
         return
-    table = workspace.lake.table(pipeline.table)
+    table = LakeTable.of(workspace.lake, pipeline.table)
     replaced = publish.publish(dsn, pipeline, table, wanted, who=who(), incomplete=incomplete)
     instead = f", in place of those of {replaced}" if replaced not in (None, name) else ""
     out.print(f"{wanted}: readers of both sinks see the rows of {name}{instead}")

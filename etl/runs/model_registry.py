@@ -18,7 +18,7 @@ from etl.common.database import constraint_of, migrate, row, transaction
 from etl.common.errors import Busy, NeedsPerson, ServiceAway, SetupError
 from etl.common.statements import Statements
 from etl.pipeline import Pipeline
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sources.side_inputs import onnx_forest
 from etl.sources.side_inputs.scorers import ModelScorer, Version
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
 
 from etl.common.database import kept_connections, transaction
 from etl.common.errors import SluiceError
 from etl.common.outages import raising_service_errors
 from etl.common.steps import Listener
-from etl.delivery.batch import Receipt
-from etl.ledger import leases
+from etl.ledger import leases, streams
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
 from etl.quality.rules import digest_of
@@ -25,7 +25,6 @@ from etl.runs.follow import RunControl, require_follow
 from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.open import stream_of
 from etl.runs.spark_session import a_session
-from etl.runs.stream import StreamRun
 from etl.runs.summary import STOPPED, Progress, Summary
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
@@ -34,6 +33,9 @@ from etl.spark.launch_faults import require_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from etl.delivery.batch import Receipt
+    from etl.runs.kinds.base import PipelineStream
 
 
 log = logging.getLogger("sluice")
@@ -78,6 +80,10 @@ def _deliver_all(
     with transaction(stream.dsn) as cursor:
         leases.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
+    awaited = stream.awaited(stream_id)
+    if control.every is None and _nothing_new(stream, stream_id, awaited):
+        return _ended(summary, started)
+    from etl.runs.stream import StreamRun  # with the writers of both sinks: their import takes a second
 
     def received(receipt: Receipt) -> None:
         summary.add(receipt)
@@ -90,10 +96,8 @@ def _deliver_all(
         received=received,
         on_step=on_step,
         control=control,
-        awaited=stream.awaited(stream_id),
+        awaited=awaited,
     )
-    if control.every is None and stream_run.nothing_new():
-        return _ended(summary, started)
     stream_run.refuse_killer()
     try:
         with raising_service_errors(), a_session(workspace, spark, queries=False) as session:
@@ -107,6 +111,13 @@ def _deliver_all(
         log.info("%s has stopped, asked by %s", pipeline.name, control.stop_requested_by)
         summary.outcome = STOPPED
     return _ended(summary, started)
+
+
+def _nothing_new(stream: PipelineStream[Any], stream_id: str, awaited: AbstractSet[str]) -> bool:
+    with transaction(stream.dsn) as cursor:
+        known = streams.stream_state(cursor, stream_id)
+    assert known is not None
+    return stream.nothing_new(known, awaited)
 
 
 def _require_ready(workspace: Workspace, pipeline: Pipeline) -> None:

@@ -65,10 +65,6 @@ class StreamRun:
     def pipeline(self) -> Pipeline:
         return self.stream.pipeline
 
-    def nothing_new(self) -> bool:
-        """Tell whether there is nothing to deliver, so that Spark need not be started."""
-        return self.stream.nothing_new(self._state(), self.awaited)
-
     def require_read(self) -> None:
         """Raise FilesUnread, which names the files that had landed before the run and were not read.
 

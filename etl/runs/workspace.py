@@ -12,8 +12,8 @@ from etl.common.settings import Settings, load_settings
 from etl.pipeline import Pipeline
 from etl.runs.model_registry import ModelRegistry
 from etl.services import Services
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.parquet_writer import ObjectStore
-from etl.sinks.lake.table import Lake
 from etl.sources.base import AnyCheckpoint, Source, SourceKind
 from etl.sources.kinds import kind_of
 from etl.spark.checkpoint.folder import Checkpoints

@@ -17,9 +17,10 @@ from etl.ledger.deliveries import LiveDelivery, deliveries_in_force
 from etl.ledger.streams import current_stream
 from etl.pipeline import Partition, Pipeline, Sink
 from etl.sinks.columns import in_words
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.references import columns_with_values
 from etl.sinks.lake.schema import arrow_schema
-from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import SinkMode, mode_of
 from etl.sinks.warehouse.row_size import table_limits
 from etl.sinks.warehouse.table import Warehouse
@@ -77,8 +78,8 @@ def closed_sinks(pipeline: Pipeline, columns: pa.Schema, *, dsn: str, lake: Lake
             columns=columns,
             mode=mode_of(pipeline.sink),
         ),
-        table=lake.table(pipeline.table),
-        quarantine=lake.table(pipeline.quarantine_table),
+        table=LakeTable.of(lake, pipeline.table),
+        quarantine=LakeTable.of(lake, pipeline.quarantine_table),
     )
 
 

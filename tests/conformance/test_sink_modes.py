@@ -33,7 +33,7 @@ from etl.operations.serving.read import moment
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.runs.heartbeat import make_known
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.modes import SinkMode, mode_of
 from etl.sinks.open import sink_problems
 from tests.support import oracle

@@ -34,7 +34,7 @@ from etl.runs.replay.corrections import corrected_rows
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.workspace import Workspace
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, of, pipeline
 from tests.support.killed.doomed import PIPELINE, Doomed, Order, done, doomed_processes

@@ -7,7 +7,7 @@ import pytest
 from etl.common import steps
 from etl.common.database import kept_connections
 from etl.delivery.batch import DeliveryContext
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import start
 from tests.support.databases import dsn, lake, template

@@ -29,7 +29,7 @@ from etl.operations.audit.recount import BEYOND, Identity, Recount, Tally, table
 from etl.operations.audit.report import AuditReport
 from etl.pipeline import Append, Replace, Upsert, month
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.open import open_sinks
 from etl.sinks.warehouse.copy_out import CHUNK_BYTES
 from tests.support.delivering import Delivering

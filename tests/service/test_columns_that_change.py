@@ -21,8 +21,8 @@ from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.pipeline import Append
 from etl.services import Services
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.snapshots import DraftedDelivery
-from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import start_correction
 from tests.support.delivering import Delivering, without_detail

@@ -32,7 +32,7 @@ from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.pipeline import Append, day
 from etl.services import Services, java
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import forked, oracle
 from tests.support.databases import new_database
 from tests.support.delivering import DECLARATION, Delivering

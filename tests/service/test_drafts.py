@@ -18,8 +18,8 @@ from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append, Replace, Sink
 from etl.services import Services
 from etl.sinks.lake import table as lakes
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.snapshots import DraftedDelivery
-from etl.sinks.lake.table import Lake
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long

@@ -13,7 +13,7 @@ from etl.pipeline import load_pipeline
 from etl.runs.run import run
 from etl.runs.workspace import Workspace
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support.data.orders import DECLARATION
 
 pytestmark = pytest.mark.long

@@ -35,7 +35,7 @@ from etl.ledger import deliveries, leases, pipelines, stops, streams
 from etl.pipeline import Append
 from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import drop_leftover_staging, leased
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.open import open_sinks
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, broken, file, here, of, pipeline, reader, start

@@ -28,10 +28,11 @@ from etl.runs.recovery.recover import Recovered, recover
 from etl.runs.run import run
 from etl.services import Services
 from etl.sinks.lake import marker, numbers
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.manifests import Named, manifests
 from etl.sinks.lake.marker import read, tell, went_back
 from etl.sinks.lake.s3 import bucket_of, s3_client, stored
-from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.lake.table import LakeTable
 from etl.sources.evidence import look
 from tests.support.backups import Backup
 from tests.support.databases import database_name, drop

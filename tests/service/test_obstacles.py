@@ -22,7 +22,7 @@ from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.sinks.columns import RowIdentity
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, pipeline, reader, start

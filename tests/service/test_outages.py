@@ -19,7 +19,7 @@ from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.ledger import pipelines
 from etl.services import Services, postgres
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import of, start
 from tests.support.databases import clone, database_name, new_database

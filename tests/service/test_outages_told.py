@@ -14,8 +14,8 @@ from etl.common.database import transaction
 from etl.common.errors import ContractBroken, ServiceAway, SetupError
 from etl.common.outages import raising_service_errors, service_error
 from etl.services.process import free_ports
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.parquet_writer import ObjectStore
-from etl.sinks.lake.table import Lake
 from etl.sources.parquet_types import _footer
 
 

@@ -19,7 +19,7 @@ from etl.common.errors import ServiceAway
 from etl.delivery.deliver import deliver
 from etl.services import Services
 from etl.services.process import free_ports
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import of, start
 from tests.support.databases import new_database

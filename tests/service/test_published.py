@@ -23,7 +23,7 @@ from etl.operations.serving.publish import publish, withdraw
 from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse.views import Name
 from tests.support import oracle
 from tests.support.delivering import Delivering

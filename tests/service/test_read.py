@@ -32,8 +32,8 @@ from etl.operations.serving.read import (
 )
 from etl.pipeline import Append, Replace, day, identity
 from etl.services import Services
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.s3 import s3_client, stored
-from etl.sinks.lake.table import Lake
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long

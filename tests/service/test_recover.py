@@ -22,9 +22,9 @@ from etl.runs.recovery.base import RecoveryRequest, Seeded
 from etl.runs.recovery.recover import recover
 from etl.runs.run import run
 from etl.services import Services
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.marker import marker_of
 from etl.sinks.lake.s3 import bucket_of, s3_client
-from etl.sinks.lake.table import Lake
 from tests.support.delivering import Delivering
 from tests.support.events_run import waits_for_a_lock
 from tests.support.waiting import until

@@ -18,7 +18,7 @@ from etl.operations.control.retire import retire, retired
 from etl.pipeline import Append
 from etl.runs.heartbeat import make_known
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support.delivering import DECLARATION, Delivering
 from tests.support.pages.drawn import shown
 

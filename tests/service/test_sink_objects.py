@@ -21,7 +21,7 @@ from etl.delivery.stage import StageTask
 from etl.pipeline import Append, Partition, Upsert, day, hour, identity, month
 from etl.quality.verdict import StageRule
 from etl.sinks.lake import parquet_writer
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, batch_of, delivered, here, pipeline, reader, rows, start
 

@@ -25,7 +25,7 @@ from etl.pipeline import Append, Replace, Upsert
 from etl.quality.verdict import StageRule
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import common_schema
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse.staging import StagingTables
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, batch_of, delivered, pipeline, reader, rows, start

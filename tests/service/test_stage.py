@@ -8,7 +8,7 @@ import pytest
 
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import of, pipeline, reader, start
 

@@ -25,7 +25,7 @@ from etl.runs.run import run
 from etl.services import Services, postgres
 from etl.services.postgres import OWNER, Postgres
 from etl.services.process import HOST, have_ended
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support.delivering import Delivering
 from tests.support.waiting import until
 

@@ -30,7 +30,7 @@ from etl.pipeline import Append
 from etl.runs.heartbeat import leased
 from etl.runs.summary import Summary
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support.delivering import DECLARATION, Delivering
 
 COLUMNS = pa.schema([("id", pa.int64())])

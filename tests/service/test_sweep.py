@@ -22,9 +22,10 @@ from etl.operations.maintenance.sweep import SweepReport, sweep, sweep_lake
 from etl.pipeline import Append, Replace
 from etl.services import Services
 from etl.sinks.lake.bucket import RULE, _end_uploads, ensure_bucket
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.references import owner_of
 from etl.sinks.lake.s3 import s3_client, stored, unfinished
-from etl.sinks.lake.table import RETAINED_SNAPSHOTS, Lake
+from etl.sinks.lake.table import RETAINED_SNAPSHOTS
 from tests.support import arrow_driver
 from tests.support.delivering import Delivering
 from tests.support.events_run import waits_for_a_lock

@@ -16,8 +16,8 @@ from etl.common.errors import ServiceAway, SetupError
 from etl.pipeline import Append, Files
 from etl.runs.recovery.recover import recover
 from etl.services import Services
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.s3 import bucket_of, s3_client, stored
-from etl.sinks.lake.table import Lake
 from tests.support.backups import Backup
 from tests.support.databases import administer, database_name, drop
 from tests.support.delivering import Delivering

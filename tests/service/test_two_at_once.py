@@ -26,7 +26,7 @@ from etl.ledger import leases, pipelines
 from etl.operations.maintenance.sweep import sweep_lake
 from etl.pipeline import Upsert
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.open import open_sinks
 from tests.support import oracle
 from tests.support.arrow_driver import broken, of, pipeline, start, start_correction

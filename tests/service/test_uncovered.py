@@ -15,7 +15,7 @@ from etl.delivery.batch import DeliveryContext
 from etl.delivery.deliver import deliver
 from etl.pipeline import Upsert
 from etl.sinks.lake.key_pruning import candidates
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
 from tests.support.arrow_driver import ArrowBatch, pipeline, start
 

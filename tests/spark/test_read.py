@@ -13,7 +13,7 @@ import pyarrow as pa
 from etl.common.settings import Settings
 from etl.pipeline import Append, identity
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support.databases import dsn, lake, template
 from tests.support.delivering import Delivering
 

@@ -17,6 +17,7 @@ from etl.common.steps import Step
 from etl.delivery.batch import Receipt
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
+from etl.sinks.lake.lake import TablePlace
 from tests.support.backups import Backup
 from tests.support.data.orders import Landed, orders
 from tests.support.home import Home, delivered_in_two_batches
@@ -97,7 +98,7 @@ def test_deliveries_that_nobody_has_any_more_are_read_again(home: Home, backup: 
 
 
 def remove_manifests(home: Home, deliveries: list[int]) -> None:
-    store, folder = home.reader().store, home.place.lake.table("warehouse.orders").location
+    store, folder = home.reader().store, TablePlace.of(home.place.lake, "warehouse.orders").location
     found = store.get_file_info(fs.FileSelector(f"{folder.removeprefix('s3://')}/deliveries"))
     names = re.compile(r"([0-9]+)-[0-9a-f]+\.json")
     named = [one.path for one in found if (name := names.match(one.base_name)) and int(name[1]) in deliveries]

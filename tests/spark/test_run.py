@@ -21,7 +21,7 @@ from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.runs.run import run
 from etl.runs.summary import Summary
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.data.names import ODD
 from tests.support.data.orders import (

@@ -24,7 +24,7 @@ from etl.ledger.offsets import Range
 from etl.pipeline import Append, Files, Pipeline, Sink, day
 from etl.quality.verdict import Counts, RuleResult, Severity, StageRule, Verdict
 from etl.runs.heartbeat import make_known
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.open import open_sinks
 from tests.support import oracle
 

@@ -15,8 +15,8 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from etl.common.database import migrate
 from etl.services import Services
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.parquet_writer import ObjectStore
-from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.waiting import until
 

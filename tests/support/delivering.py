@@ -24,7 +24,8 @@ from etl.pipeline import Pipeline, Sink
 from etl.quality.verdict import StageRule
 from etl.runs.workspace import Workspace
 from etl.services import Services
-from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.lake.lake import Lake
+from etl.sinks.lake.table import LakeTable
 from etl.sinks.open import quarantine_columns
 from etl.sources.evidence import look
 from tests.support import arrow_driver

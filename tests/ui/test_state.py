@@ -25,7 +25,7 @@ from etl.pipeline import Append
 from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
 from etl.runs.run import run
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.delivering import Delivering
 from tests.support.pages.drawn import shown

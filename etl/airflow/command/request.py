@@ -60,17 +60,12 @@ OVERRIDE = "Override parameters on existing runs"
 def run_requested(
     workspace: Workspace,
     pipeline: Pipeline,
-    task_try: TaskTry | None,
+    task_try: TaskTry,
     progress: Progress,
     say: Callable[[str], None],
     control: RunControl,
 ) -> Summary:
-    """Do what the Airflow try asks for.
-
-    With None nobody but a person asks, and the stream's next batches are delivered.
-    """
-    if task_try is None:
-        return run_stream(workspace, pipeline, progress=progress, control=control)
+    """Do what the Airflow try asks for."""
     dsn = workspace.services.postgres
     with tries.recorded(
         dsn, pipeline.name, task_try, lambda: STOPPED if control.by_signal else tries.DONE

@@ -51,6 +51,7 @@ from etl.pipeline import Pipeline
 from etl.runs.heartbeat import require_sink
 from etl.sinks.columns import SYSTEM_COLUMNS
 from etl.sinks.lake import marker
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.references import (
     Attempt,
     Owner,
@@ -63,7 +64,7 @@ from etl.sinks.lake.references import (
 )
 from etl.sinks.lake.s3 import s3_client, stored
 from etl.sinks.lake.schema import arrow_schema
-from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.table import column_types, postgres_type
 from etl.sources import evidence
@@ -113,7 +114,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     started = time.monotonic()
     dsn, lake = workspace.services.postgres, workspace.lake
     migrate(dsn)
-    tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
+    tables = LakeTable.of(lake, pipeline.table), LakeTable.of(lake, pipeline.quarantine_table)
     with transaction(dsn, one_snapshot=True) as cursor:
         _keep_table(cursor, pipeline)
         require_sink(cursor, pipeline)

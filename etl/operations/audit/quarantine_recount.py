@@ -14,7 +14,7 @@ from etl.common.record_columns import is_own
 from etl.common.statements import Statements
 from etl.operations.audit.recount import BATCH_ROWS, Recount, Unreadable, fill_and_cast, read_all
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse.copy_out import copy_rows
 from etl.sinks.warehouse.staging import quarantine_wire
 

@@ -22,7 +22,7 @@ from etl.common.outcome import in_short
 from etl.common.statements import Statements
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse.copy_out import Take, copy_rows, exact
 
 STATEMENTS = Statements(__name__)

@@ -26,6 +26,7 @@ from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.kinds.open import stream_of
 from etl.sinks.lake import marker
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.references import (
     Attempt,
     is_of,
@@ -35,7 +36,7 @@ from etl.sinks.lake.references import (
     retained_pointers,
 )
 from etl.sinks.lake.s3 import Stored, Upload, bucket_of, s3_client, stored, translated, unfinished
-from etl.sinks.lake.table import Lake, LakeTable
+from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.table import drop_staging_left, staging_left
 
@@ -188,7 +189,7 @@ def sweep_lake(
     `check` says, under the pipeline's lock, what forbids it; that is raised.
     """
     client = s3_client(lake.store)
-    tables = lake.table(pipeline.table), lake.table(pipeline.quarantine_table)
+    tables = LakeTable.of(lake, pipeline.table), LakeTable.of(lake, pipeline.quarantine_table)
     candidates = [one for table in tables for one in stored(client, table.location)]
     uploads = _uploads(client, tables)
     with transaction(dsn) as cursor:

@@ -21,6 +21,7 @@ from etl.operations.serving.read import CommittedState, moment
 from etl.pipeline import Model, Pipeline, load_pipeline
 from etl.pipeline.declaration import described
 from etl.sinks.columns import in_words
+from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
 from etl.sources.side_inputs import onnx_forest
 from etl.sources.side_inputs.scorers import Version
@@ -127,7 +128,7 @@ def _learned_from(
     if now.pointer is None or not now.deliveries:
         seen = f"{what} is trained on {on.name}, which has delivered nothing yet"
         raise SetupError(seen, remedy=f"`sluice run {on.name}`, then run the same command again")
-    table = workspace.lake.table(on.table).at(now.pointer)
+    table = LakeTable.of(workspace.lake, on.table).at(now.pointer)
     columns = {field.name: field.type for field in table.schema().as_arrow()}
     wanted = dict.fromkeys(model.features, _is_number)
     if model.label:

@@ -20,6 +20,7 @@ from etl.ledger import streams
 from etl.ledger.deliveries import LiveDelivery, delivered_files, deliveries_in_force
 from etl.pipeline import Pipeline, load_pipeline
 from etl.sinks.lake.catalog import catalog_uri
+from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
 from etl.spark.frames import parquet
 
@@ -82,7 +83,7 @@ class CommittedState:
 def committed_files(workspace: Workspace, pipeline: Pipeline) -> CommittedFiles:
     """Return exactly the files of live deliveries that the table's current snapshot has."""
     now = moment(workspace, pipeline)
-    table = workspace.lake.table(pipeline.table)
+    table = LakeTable.of(workspace.lake, pipeline.table)
     snapshot = table.load(now.pointer).current_snapshot_id if now.pointer else None
     return CommittedFiles(pipeline=pipeline.name, snapshot_id=snapshot, files=now.files)
 
@@ -103,7 +104,7 @@ def moment(workspace: Workspace, pipeline: Pipeline) -> CommittedState:
             replaced=replaced,
             files=_files(cursor, pipeline, {one.delivery_id for one in in_force}),
             current_stream=stream.stream_id if stream else None,
-            pointer=workspace.lake.table(pipeline.table).pointer(cursor),
+            pointer=LakeTable.of(workspace.lake, pipeline.table).pointer(cursor),
         )
 
 
@@ -180,7 +181,7 @@ def read(
         stream=stream,
         skip_replaced=skip_replaced,
     )
-    schema = spark_schema(workspace.lake.table(pipeline.table).load(now.pointer).schema())
+    schema = spark_schema(LakeTable.of(workspace.lake, pipeline.table).load(now.pointer).schema())
     return parquet(spark, [one.path for one in now.files if one.delivery_id in wanted], schema)
 
 

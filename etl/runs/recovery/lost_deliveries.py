@@ -38,11 +38,12 @@ from etl.pipeline import Pipeline
 from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import SYSTEM_COLUMNS
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.manifests import manifests
 from etl.sinks.lake.marker import Newest
 from etl.sinks.lake.parquet_writer import FileSpec, StagedFile, split
 from etl.sinks.lake.schema import arrow_schema
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.table import LakeTable
 from etl.sinks.open import open_sinks
 from etl.sinks.warehouse.staging import StagingWriter
 from etl.spark.checkpoint.format import About
@@ -93,7 +94,7 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
     An attempt that PostgreSQL knows counts as failed or fenced, unless a later manifest says that it was
     delivered, or it is the `newest` that the lake's marker names.
     """
-    named = manifests(lake.table(pipeline.table))
+    named = manifests(LakeTable.of(lake, pipeline.table))
     numbers = [one.delivery_id for one in named]
     with transaction(dsn) as cursor:
         if numbers:
@@ -304,7 +305,7 @@ def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: DeliveryManifes
         with lake.open(manifest.objects[0].path) as source:
             schema = pq.read_schema(source)
     else:
-        table = lake.table(pipeline.table)
+        table = LakeTable.of(lake, pipeline.table)
         with transaction(dsn) as cursor:
             pointer = table.pointer(cursor)
         if pointer is None:

@@ -28,6 +28,7 @@ from etl.runs.recovery.lost_deliveries import how_to_redo, is_missed, lost_deliv
 from etl.runs.recovery.stranded import refuse_stranded
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
+from etl.sinks.lake.lake import TablePlace
 from etl.sinks.lake.marker import Newest
 from etl.sources.cutoff import in_stream
 
@@ -95,7 +96,7 @@ def _mended(
 ) -> Recovered:
     """Put back the deliveries that only the lake still had; of all others, say how to have each again."""
     pipeline, dsn = stream.pipeline, workspace.services.postgres
-    table = workspace.lake.table(pipeline.table)
+    table = TablePlace.of(workspace.lake, pipeline.table)
     on_lake = lost_deliveries(dsn, workspace.lake, pipeline, marker.read(table))
     receipts = []
     for one in on_lake.lost:

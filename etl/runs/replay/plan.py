@@ -26,6 +26,7 @@ from etl.pipeline.intervals import PathTemplate, is_template
 from etl.pipeline.replayability import require_replayable
 from etl.quality.rules import digest_of
 from etl.sinks.lake.interval_scan import rows_within
+from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
 from etl.sources import evidence
 from etl.sources.cutoff import before_start
@@ -368,7 +369,7 @@ def _count_within(workspace: Workspace, pipeline: Pipeline, selection: Selection
     """
     if selection.interval is None or is_template(pipeline.interval or ""):
         return None
-    tables = [workspace.lake.table(name) for name in (pipeline.table, pipeline.quarantine_table)]
+    tables = [LakeTable.of(workspace.lake, name) for name in (pipeline.table, pipeline.quarantine_table)]
     with transaction(workspace.services.postgres) as cursor:
         pointers = [table.pointer(cursor) for table in tables]
     counts = Counter[int]()

@@ -19,11 +19,12 @@ from etl.common.database import Cursor, row_as, transaction
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
 from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
+from etl.sinks.lake.lake import TablePlace
 from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
-    from etl.sinks.lake.table import Lake, LakeTable
+    from etl.sinks.lake.lake import Lake
 
 STATEMENTS = Statements(__name__)
 
@@ -40,12 +41,12 @@ class Newest:
     run_id: str
 
 
-def marker_of(table: LakeTable) -> str:
+def marker_of(table: TablePlace) -> str:
     """Return the URI of a table's marker."""
     return f"{table.location}/deliveries/LAST"
 
 
-def read(table: LakeTable) -> Newest | None:
+def read(table: TablePlace) -> Newest | None:
     """Read the marker with one request; return None where there is none."""
     uri = marker_of(table)
     bucket, key = bucket_of(uri)
@@ -66,7 +67,7 @@ def read(table: LakeTable) -> Newest | None:
         ) from error
 
 
-def _write(table: LakeTable, newest: Newest) -> None:
+def _write(table: TablePlace, newest: Newest) -> None:
     bucket, key = bucket_of(uri := marker_of(table))
     try:
         s3_client(table.lake.store).put_object(
@@ -76,7 +77,7 @@ def _write(table: LakeTable, newest: Newest) -> None:
         raise translated(error, uri) from error
 
 
-def tell(dsn: str, table: LakeTable, pipeline: str, mine: Newest) -> None:
+def tell(dsn: str, table: TablePlace, pipeline: str, mine: Newest) -> None:
     """Write the newest delivery to the marker: `mine`, or what others have committed since.
 
     A marker that names what the ledger lacks stays as it is: it tells what was lost. A warning is logged then,
@@ -128,7 +129,7 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     The number of that delivery is then given to no other. A marker that is older than the ledger, because its
     writer was killed, is brought up to date.
     """
-    table = lake.table(pipeline.table)
+    table = TablePlace.of(lake, pipeline.table)
     marked = read(table)
     if marked is None:
         return None
@@ -145,12 +146,12 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
 
 def look(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     """Return LedgerBehind where the lake's marker names a delivery that the ledger lacks, else None; change nothing."""
-    table = lake.table(pipeline.table)
+    table = TablePlace.of(lake, pipeline.table)
     marked = read(table)
     return None if marked is None or _has(dsn, pipeline.name, marked) else _lost(table, pipeline.name, marked)
 
 
-def _lost(table: LakeTable, pipeline: str, marked: Newest) -> LedgerBehind:
+def _lost(table: TablePlace, pipeline: str, marked: Newest) -> LedgerBehind:
     return LedgerBehind(
         f"Delivery {marked.delivery_id} of {pipeline} was committed, says {marker_of(table)}, and the ledger does not have"
         " it: PostgreSQL went back in time, or SLUICE_POSTGRES names another one",
@@ -159,7 +160,7 @@ def _lost(table: LakeTable, pipeline: str, marked: Newest) -> LedgerBehind:
     )
 
 
-def keep_telling(dsn: str, table: LakeTable, pipeline: str, lost: Newest) -> None:
+def keep_telling(dsn: str, table: TablePlace, pipeline: str, lost: Newest) -> None:
     """Write a lost delivery to the marker, unless that tells of another one that is lost; or raise.
 
     Call it where deliveries that came after it were put back, so that nothing else tells of it any more.
@@ -169,7 +170,7 @@ def keep_telling(dsn: str, table: LakeTable, pipeline: str, lost: Newest) -> Non
         _write(table, lost)
 
 
-def settle(dsn: str, table: LakeTable, pipeline: str) -> None:
+def settle(dsn: str, table: TablePlace, pipeline: str) -> None:
     """Write the ledger's newest delivery to the marker, or remove the marker where there is none; or raise.
 
     Call it once nothing is lost that the marker told of.

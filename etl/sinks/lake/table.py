@@ -9,17 +9,13 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
-from pyarrow import NativeFile
-from pyarrow.fs import FileType, S3FileSystem
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -27,7 +23,6 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
@@ -45,7 +40,8 @@ from etl.pipeline import Partition
 from etl.sinks.columns import IDENTITY
 from etl.sinks.evolution import SchemaDifference
 from etl.sinks.lake.column_bounds import provable
-from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, Partitioning, StagedFile
+from etl.sinks.lake.lake import Lake, TablePlace
+from etl.sinks.lake.parquet_writer import FileSpec, Partitioning, StagedFile
 from etl.sinks.lake.schema import (
     arrow_schema,
     difference_of,
@@ -56,8 +52,6 @@ from etl.sinks.lake.schema import (
 )
 from etl.sinks.lake.snapshots import DraftedDelivery, Overwrite, Update, draft_name, merge_append
 
-READERS = 8  # objects asked for at a time
-KEPT_METADATA = 8  # of the tables' metadata; each commit reads what the last one wrote, of two tables
 RETAINED_SNAPSHOTS = 20  # a restored pointer brings its own metadata, so the horizon needs no more
 LAST_DELIVERY = "sluice.last-delivery"  # property of a table
 TABLE_PROPERTIES = {
@@ -78,82 +72,6 @@ class Draft:
     location: str  # where it will be
     snapshot_id: int | None
     columns: SchemaDifference  # what it adds and widens
-
-
-class Lake:
-    """The Iceberg tables below one place: `schema.name` is in the folder schema/name."""
-
-    def __init__(self, root: str, store: ObjectStore) -> None:
-        self.root = root  # s3://bucket[/prefix]
-        self.store = store
-        self._metadata: dict[str, TableMetadata] = {}  # by location, the newest last
-
-    def properties(self) -> dict[str, str]:
-        """Return pyiceberg's settings for this store; credentials come from the AWS chain."""
-        properties = {
-            "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
-            "s3.region": self.store.region,
-            "s3.force-virtual-addressing": "false",
-            "s3.connect-timeout": "5",
-            "s3.request-timeout": "30",
-        }
-        return properties | ({"s3.endpoint": self.store.endpoint} if self.store.endpoint else {})
-
-    @cached_property
-    def io(self) -> FileIO:
-        return load_file_io(self.properties(), self.root)
-
-    def table(self, name: str) -> LakeTable:
-        """Return the table `schema.name`."""
-        namespace, _, table = name.rpartition(".")
-        return LakeTable(lake=self, namespace=namespace, name=table)
-
-    def write_text(self, uri: str, text: str) -> None:
-        """Write `text` to a whole object, or write none."""
-        self.write_bytes(uri, text.encode())
-
-    def write_bytes(self, uri: str, content: bytes) -> None:
-        """Write `content` to a whole object, or write none."""
-        with self.io.new_output(uri).create(overwrite=True) as sink:
-            sink.write(content)
-
-    def read_text(self, uri: str) -> str:
-        with self.open(uri) as source:
-            return str(source.read().decode())
-
-    def open(self, uri: str) -> NativeFile:
-        """Open an object to be read at random."""
-        return self._s3.open_input_file(uri.removeprefix("s3://"))
-
-    def size(self, uri: str) -> int | None:
-        """Return the object's size in bytes, or None where there is no object."""
-        info = self._s3.get_file_info(uri.removeprefix("s3://"))
-        return info.size if info.type == FileType.File else None
-
-    def gone(self, uris: Sequence[str]) -> list[str]:
-        """Return those of `uris` where there is no object."""
-        with ThreadPoolExecutor(READERS) as pool:
-            return [uri for uri, size in zip(uris, pool.map(self.size, uris), strict=True) if size is None]
-
-    @cached_property
-    def _s3(self) -> S3FileSystem:
-        return self.store.open()
-
-    def read_metadata(self, location: str) -> TableMetadata:
-        """Read a table's metadata, which may be gone: then FileNotFoundError is raised."""
-        return FromInputFile.table_metadata(self.io.new_input(location))
-
-    def metadata(self, location: str) -> TableMetadata:
-        """Return a table's metadata, from memory where it was used of late: what a location has never changes."""
-        found = self._metadata.pop(location, None) or self.read_metadata(location)
-        self.keep_metadata(location, found)
-        return found
-
-    def keep_metadata(self, location: str, metadata: TableMetadata) -> None:
-        """Keep what is at `location` in memory, and forget what was used longest ago."""
-        self._metadata[location] = metadata
-        for oldest in [*self._metadata][:-KEPT_METADATA]:
-            self._metadata.pop(oldest, None)
 
 
 class _Drafts(MetastoreCatalog, NoopCatalog):
@@ -191,20 +109,8 @@ class _Change(Transaction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LakeTable:
+class LakeTable(TablePlace):
     """One Iceberg table: its pointer, and drafts of its next metadata."""
-
-    lake: Lake
-    namespace: str
-    name: str
-
-    @property
-    def location(self) -> str:
-        return f"{self.lake.root}/{self.namespace}/{self.name}"
-
-    def pointer(self, cursor: Cursor) -> str | None:
-        """Return where the table's current metadata is; None when there is no table."""
-        return pointers.pointer(cursor, self.namespace, self.name)
 
     def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
         """Create the table where it is missing; raise TableRefused for one of other columns or partitions."""

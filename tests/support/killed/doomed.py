@@ -26,7 +26,7 @@ from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
 from etl.ledger import leases
 from etl.services import Services
-from etl.sinks.lake.table import Lake
+from etl.sinks.lake.lake import Lake
 from tests.support.arrow_driver import ArrowBatch, pipeline, start, start_correction
 from tests.support.environment import REPOSITORY
 

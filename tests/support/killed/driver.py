@@ -41,8 +41,8 @@ from etl.pipeline import Append, Sink, Upsert, day
 from etl.runs.heartbeat import drop_leftover_staging
 from etl.runs.replay.corrections import corrected_rows
 from etl.sinks.columns import DELIVERY
+from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.parquet_writer import ObjectStore
-from etl.sinks.lake.table import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import TASKS, ArrowBatch, of, pipeline, start, start_correction
 

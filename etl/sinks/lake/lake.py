@@ -1,0 +1,125 @@
+"""The lake below one place on S3, and where its tables are; what is in them is `table`'s.
+
+Nothing of pyiceberg is imported before an object of a table is read or written: that takes two seconds, and most commands
+need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from pyarrow.fs import FileType, S3FileSystem
+
+from etl.common.database import Cursor
+from etl.ledger import pointers
+from etl.sinks.lake.parquet_writer import ObjectStore
+
+if TYPE_CHECKING:
+    from pyarrow import NativeFile
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+
+READERS = 8  # objects asked for at a time
+KEPT_METADATA = 8  # of the tables' metadata; each commit reads what the last one wrote, of two tables
+
+
+class Lake:
+    """The Iceberg tables below one place: `schema.name` is in the folder schema/name."""
+
+    def __init__(self, root: str, store: ObjectStore) -> None:
+        self.root = root  # s3://bucket[/prefix]
+        self.store = store
+        self._metadata: dict[str, TableMetadata] = {}  # by location, the newest last
+
+    def properties(self) -> dict[str, str]:
+        """Return pyiceberg's settings for this store; credentials come from the AWS chain."""
+        properties = {
+            "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+            "s3.region": self.store.region,
+            "s3.force-virtual-addressing": "false",
+            "s3.connect-timeout": "5",
+            "s3.request-timeout": "30",
+        }
+        return properties | ({"s3.endpoint": self.store.endpoint} if self.store.endpoint else {})
+
+    @cached_property
+    def io(self) -> FileIO:
+        from pyiceberg.io import load_file_io
+
+        return load_file_io(self.properties(), self.root)
+
+    def write_text(self, uri: str, text: str) -> None:
+        """Write `text` to a whole object, or write none."""
+        self.write_bytes(uri, text.encode())
+
+    def write_bytes(self, uri: str, content: bytes) -> None:
+        """Write `content` to a whole object, or write none."""
+        with self.io.new_output(uri).create(overwrite=True) as sink:
+            sink.write(content)
+
+    def read_text(self, uri: str) -> str:
+        with self.open(uri) as source:
+            return str(source.read().decode())
+
+    def open(self, uri: str) -> NativeFile:
+        """Open an object to be read at random."""
+        return self._s3.open_input_file(uri.removeprefix("s3://"))
+
+    def size(self, uri: str) -> int | None:
+        """Return the object's size in bytes, or None where there is no object."""
+        info = self._s3.get_file_info(uri.removeprefix("s3://"))
+        return info.size if info.type == FileType.File else None
+
+    def gone(self, uris: Sequence[str]) -> list[str]:
+        """Return those of `uris` where there is no object."""
+        with ThreadPoolExecutor(READERS) as pool:
+            return [uri for uri, size in zip(uris, pool.map(self.size, uris), strict=True) if size is None]
+
+    @cached_property
+    def _s3(self) -> S3FileSystem:
+        return self.store.open()
+
+    def read_metadata(self, location: str) -> TableMetadata:
+        """Read a table's metadata, which may be gone: then FileNotFoundError is raised."""
+        from pyiceberg.serializers import FromInputFile
+
+        return FromInputFile.table_metadata(self.io.new_input(location))
+
+    def metadata(self, location: str) -> TableMetadata:
+        """Return a table's metadata, from memory where it was used of late: what a location has never changes."""
+        found = self._metadata.pop(location, None) or self.read_metadata(location)
+        self.keep_metadata(location, found)
+        return found
+
+    def keep_metadata(self, location: str, metadata: TableMetadata) -> None:
+        """Keep what is at `location` in memory, and forget what was used longest ago."""
+        self._metadata[location] = metadata
+        for oldest in [*self._metadata][:-KEPT_METADATA]:
+            self._metadata.pop(oldest, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePlace:
+    """Where an Iceberg table is: its folder on S3, and its pointer in PostgreSQL."""
+
+    lake: Lake
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, lake: Lake, name: str) -> Self:
+        """Return the table `schema.name`."""
+        namespace, _, table = name.rpartition(".")
+        return cls(lake=lake, namespace=namespace, name=table)
+
+    @property
+    def location(self) -> str:
+        return f"{self.lake.root}/{self.namespace}/{self.name}"
+
+    def pointer(self, cursor: Cursor) -> str | None:
+        """Return where the table's current metadata is; None when there is no table."""
+        return pointers.pointer(cursor, self.namespace, self.name)
