@@ -42,7 +42,11 @@ class RunOutcome:
             return cls(
                 outcome=outcome, message=_one_safe_line(error.seen), remedy=_one_safe_line(error.remedy)
             )
-        again = _one_safe_line(error.again) if isinstance(error, Stopped) and error.again else None
+        again = error.again if isinstance(error, Stopped) else None
+        if again is not None and again != _one_safe_line(
+            again
+        ):  # cut, or masked, it would be another command
+            again = None
         return cls(outcome=outcome, message=_one_safe_line(in_short(error)), remedy=again)
 
 

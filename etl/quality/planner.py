@@ -35,6 +35,7 @@ from etl.quality.suite import DeclaredRule
 from etl.quality.trend_rules import LATEST, MEAN, Across
 from etl.spark.frames import quoted
 from etl.spark.jvm import java_class
+from etl.spark.state_plan import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -200,7 +201,9 @@ class Planner:
             skip = java_class(spark, "org.apache.spark.sql.execution.CommandExecutionMode").SKIP()
             executed = session.executePlan(session.sqlParser().parsePlan(text), skip)
             executed.assertAnalyzed()
-            if is_instance_of(spark.sparkContext._gateway, executed.analyzed(), COMMAND):
+            gateway = spark.sparkContext._gateway
+            plan = executed.analyzed()
+            if any(is_instance_of(gateway, node, COMMAND) for node in (plan, *listed(plan.children()))):
                 raise Refused(
                     f"its query {query!r} is a command, which would be carried out with each batch: write a SELECT"
                 )

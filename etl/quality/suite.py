@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +115,7 @@ def _unstorable(part: Any) -> Iterator[str]:
 def _unbounded(part: Any) -> Iterator[int]:
     """Yield how many digits each whole number within a part of a suite has that is beyond a double, which GX makes of it."""
     if isinstance(part, int) and abs(part) > sys.float_info.max:
-        yield len(str(abs(part)))
+        yield 1 + int(math.log10(abs(part)))
     elif isinstance(part, Mapping | list | tuple):
         for value in part.values() if isinstance(part, Mapping) else part:
             yield from _unbounded(value)
@@ -344,6 +345,7 @@ def wrong_json_schema(schema: Any) -> str | None:
     """
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
+    from jsonschema_specifications import REGISTRY
 
     if isinstance(schema, Mapping) and not isinstance(schema.get("$schema", ""), str):
         return f"its json_schema is no JSON Schema: its $schema is {schema['$schema']!r}, and no text"
@@ -351,9 +353,9 @@ def wrong_json_schema(schema: Any) -> str | None:
     try:
         validator.check_schema(schema)
         if (nowhere := next(_refers_nowhere(schema, validator), None)) is not None:
-            return f"its json_schema has $ref {nowhere!r}, and nothing of that name is in it: define it there"
+            return f"its json_schema has {nowhere}, and no schema of that name is in it: define it there"
         for text in ("null", "true", "0", '""', "[]", "{}"):
-            validator(schema).is_valid(json.loads(text))
+            validator(schema, registry=REGISTRY).is_valid(json.loads(text))
     except SchemaError as wrong:
         return f"its json_schema is no JSON Schema, at {wrong.json_path}: {wrong.message}"
     except RecursionError:
@@ -361,8 +363,11 @@ def wrong_json_schema(schema: Any) -> str | None:
     return None
 
 
+_REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}  # the words of a JSON Schema that refer to another one
+
+
 def _refers_nowhere(schema: Any, validator: Any) -> Iterator[str]:
-    """Yield each $ref, of the schema or of what it refers to, that leads to nothing which is at hand."""
+    """Yield each reference, of the schema or of what it refers to, that leads to no schema which is at hand."""
     from jsonschema_specifications import REGISTRY
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import specification_with
@@ -376,11 +381,13 @@ def _refers_nowhere(schema: Any, validator: Any) -> Iterator[str]:
             continue
         seen.add(id(part.contents))
         left += [(resolver.in_subresource(one), one) for one in part.subresources()]
-        ref = part.contents.get("$ref") if isinstance(part.contents, Mapping) else None
-        if ref is not None:
+        for word in _REFERENCES & part.contents.keys() if isinstance(part.contents, Mapping) else ():
+            ref = part.contents[word]
             try:
-                found = resolver.lookup(ref)
+                found = resolver.lookup(ref) if isinstance(ref, str) else None
             except Unresolvable:
-                yield ref
+                found = None
+            if found is None or not isinstance(found.contents, Mapping | bool):
+                yield f"{word} {ref!r}"
             else:
                 left.append((found.resolver, of.create_resource(found.contents)))

@@ -22,7 +22,7 @@ from etl.common.errors import Fenced, SetupError, Stopped
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
-from etl.spark.signals import SIGNALS, stop_at_once
+from etl.spark.signals import SIGNALS, leaves, stop_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,9 +49,8 @@ class RunControl:
     by_signal: signal.Signals | None = None  # which it heard
     # of a delivery beside the stream: what is left where a signal ends it before its commit
     correction_left: str | None = None
-    again: str | None = (
-        None  # likewise: the command that is to be given again, where `correction_left` says so
-    )
+    # likewise: the command that is to be given again, where `correction_left` says so
+    again: str | None = None
     lost: bool = False  # another run has taken its lease
     waiting: bool = False  # it has no batch in flight
     caught_up: bool = False  # it has found once that nothing more was there to read
@@ -150,9 +149,10 @@ def heeded(control: RunControl, *, quiet: bool = False) -> Iterator[None]:
 
     def heard(number: int, _frame: FrameType | None) -> None:
         if control.by_signal is not None:
-            stop_at_once(number, left=None if control.correction_left is None else COMMIT_CUT_SHORT)
+            left = None if control.correction_left is None else COMMIT_CUT_SHORT
+            stop_at_once(number, left=left, again=control.again)
         if control.correction_left is not None and not steps.committing():
-            stop_at_once(number, left=control.correction_left)
+            stop_at_once(number, left=control.correction_left, again=control.again)
         control.by_signal = signal.Signals(number)
         control.request_stop(control.by_signal.name)
         if not quiet:
@@ -162,6 +162,8 @@ def heeded(control: RunControl, *, quiet: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
+        if control.correction_left is not None:
+            leaves(COMMIT_CUT_SHORT)  # of a signal while the result is told
         for number, handler in handlers.items():
             if signal.getsignal(number) == heard:  # and not ignored by now
                 signal.signal(number, handler)

@@ -128,9 +128,10 @@ def _blank(cursor: Cursor, sinks: Sinks, pointer: str) -> list[str]:
         return []
     target = sinks.warehouse.target
     STATEMENTS.execute(cursor, "after_dropped", target=target.as_string(cursor))
-    later = [name for (name,) in cursor.fetchall() if name in sinks.columns.names]
-    blank = [name for name in later if _without_value(cursor, target, name)]
-    return sorted({*blank} & columns_with_values(sinks.table, sinks.table.load(pointer))) if blank else []
+    later = {name for (name,) in cursor.fetchall() if name in sinks.columns.names}
+    if later:
+        later &= columns_with_values(sinks.table, sinks.table.load(pointer))
+    return sorted(name for name in later if _without_value(cursor, target, name))
 
 
 def _without_value(cursor: Cursor, target: sql.Identifier, column: str) -> bool:

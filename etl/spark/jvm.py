@@ -82,20 +82,22 @@ def ended_unless_launched() -> Iterator[None]:
 
     Spark takes away the folder for the JVM's address then: the JVM fails to write it, and would wait for a driver for ever.
     """
-    before = psutil.Process().children()
+    this = psutil.Process()
+    before = this.children()
     try:
         yield
     except BaseException:
-        for child in psutil.Process().children():
+        for child in this.children():
             with suppress(psutil.NoSuchProcess):
-                if child not in before and _SUBMITS.search(" ".join(child.cmdline())):
+                command = child.cmdline()
+                # of a child that has not yet begun the script the command is still this process's own
+                if child not in before and (command == this.cmdline() or _SUBMITS.search(" ".join(command))):
                     child.kill()
         raise
 
 
-_SUBMITS = re.compile(
-    r"spark-submit|SparkSubmit"
-)  # in the command of the script, then of the JVM that takes its place
+# In the command of the script, then of the JVM that takes its place.
+_SUBMITS = re.compile(r"spark-submit|SparkSubmit")
 
 
 @contextmanager

@@ -27,15 +27,17 @@ def leaves(left: str) -> None:
     _left = left
 
 
-def stop_at_once(number: int, _frame: FrameType | None = None, *, left: str | None = None) -> NoReturn:
+def stop_at_once(
+    number: int, _frame: FrameType | None = None, *, left: str | None = None, again: str | None = None
+) -> NoReturn:
     """Raise Stopped to end the command, with signals ignored, so that none breaks into its way out.
 
-    `left` is told instead of what the command `leaves`.
+    `left` is told instead of what the command `leaves`; `again` is the command that is to be given again.
     """
     global _exit_code
     for one in SIGNALS:
         signal.signal(one, signal.SIG_IGN)
-    by = Stopped(number, left=left or _left)
+    by = Stopped(number, left=left or _left, again=again)
     _exit_code = by.exit_code
     _stopped.set()
     raise by

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -109,12 +110,52 @@ def test_a_partition_is_one_object_however_its_rows_are_strewn(
     monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", row_group)
     columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
     run = start(dsn, lake, pipeline("many", Append(partition_by=identity("part"))), columns=columns)
-    parts = 2 * parquet_writer.OPEN_WRITERS
-    batches = [batch_of(columns, list(range(n, n + parts)), list(range(parts))) for n in range(0, 5000, 100)]
+    parts = [None, *range(2 * parquet_writer.OPEN_WRITERS)]
+    strewn = [batch_of(columns, list(range(n, n + len(parts))), parts) for n in range(0, 5000, 100)]
+    # Some fill row groups by themselves, before and after others of theirs were strewn.
+    large = [batch_of(columns, list(range(n, n + 200)), [n // 1000] * 200) for n in (10_000, 20_000)]
+    batches = [large[0], *strewn, *large]
     receipt = delivered(run, 0, *batches)
-    assert receipt.files == parts
+    assert receipt.files == len(parts)
     wanted = sum((rows(batch) for batch in batches), Counter())
     assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == wanted
+
+
+def test_a_partition_that_was_closed_for_others_has_its_later_rows_in_one_more_object(
+    dsn: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 2_000)
+    monkeypatch.setattr(parquet_writer, "OPEN_WRITERS", 2)
+    columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
+    run = start(dsn, lake, pipeline("closed", Append(partition_by=identity("part"))), columns=columns)
+    large = [batch_of(columns, list(range(n, n + 200)), [n // 200] * 200) for n in range(0, 1000, 200)]
+    strewn = [batch_of(columns, list(range(n, n + 5)), list(range(5))) for n in range(5000, 7000, 100)]
+    receipt = delivered(run, 0, *large, *strewn)
+    assert receipt.files == 5 + 3
+    wanted = sum((rows(batch) for batch in (*large, *strewn)), Counter())
+    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == wanted
+
+
+def test_a_task_that_fails_leaves_nothing_on_its_disk(
+    dsn: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 2_000)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
+    columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
+    run = start(dsn, lake, pipeline("failed", Append(partition_by=identity("part"))), columns=columns)
+
+    def stream() -> Iterator[pa.RecordBatch]:
+        for number in range(0, 5000, 100):
+            yield batch_of(columns, list(range(number, number + 100)), list(range(100)))
+        spilled = [*Path("/proc/self/fd").iterdir()]
+        assert [one for one in spilled if one.is_symlink() and str(one.readlink()).startswith(str(tmp_path))]
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        deliver(run, ArrowBatch(batch_id=0, parts=[stream()]))
+    assert reader(run).in_postgres() == reader(run).on_lake() == Counter()
+    left = [one for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    assert not [one for one in left if str(one.readlink()).startswith(str(tmp_path))]
 
 
 def test_rows_in_the_order_of_their_partitions_are_written_as_they_come(

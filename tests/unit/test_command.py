@@ -103,6 +103,19 @@ def test_a_folder_without_a_home_is_no_empty_place_to_ask_and_a_new_one_is_told(
     assert capsys.readouterr().err == f"a new home was made, {home}; SLUICE_HOME names another\n"
 
 
+def test_a_mistake_in_a_declaration_is_told_before_a_home_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICE_HOME", str(home := tmp_path / "home"))
+    monkeypatch.setenv("SLUICE_PIPELINES", str(tmp_path))
+    (tmp_path / "wrong.py").write_text(
+        "from etl.pipeline import Pipeline\nPIPELINE = Pipeline(name='wrong')\n"
+    )
+    with pytest.raises(SetupError, match="declaration has mistakes"):
+        CliRunner().invoke(app, ["run", "wrong"], catch_exceptions=False)
+    assert not home.exists()
+
+
 def test_a_value_in_an_error_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     seen = "the file \x1b]0;pwned\x07\x1b[2J of [red]Köln[/red]\n  evidence: none"
     for error in (SluiceError(seen, remedy="look at it"), ValueError(seen)):

@@ -59,6 +59,7 @@ TORN = {
     line() + "x": "path",
     line(timestamp=None): "names no file",
     line(path="\ud800"): "names no file",
+    line(timestamp=2**63): "names no file",
     "[]": "[]",
     '{"path": "file:///a"}': "names no file",
     "\0" * 20: "x00",
@@ -84,3 +85,15 @@ def test_another_version_is_not_read(version: str) -> None:
 def test_what_is_no_text_is_not_read() -> None:
     with pytest.raises(Torn, match="it is no text"):
         parse_log("sources/0/0", pa.py_buffer(b"v1\n\xff\xfe"))
+    with pytest.raises(Torn, match="it is no text"):
+        parse_log(
+            "sources/0/0",
+            pa.py_buffer(
+                b"v1\n" + line(path="file:///_").replace("_", "\udcff").encode(errors="surrogateescape")
+            ),
+        )
+
+
+def test_two_files_on_a_line_are_torn_whatever_ends_the_log() -> None:
+    with pytest.raises(Torn, match="compact is torn: "):
+        parsed(line() + line(), "")

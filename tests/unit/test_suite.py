@@ -165,12 +165,27 @@ BELOW_0 = "is -1, and nothing that it judges is below 0: write 0 or more"
         (
             "column_values_to_match_json_schema",
             {"json_schema": {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#c"}}}},
-            "its json_schema has $ref '#c', and nothing of that name is in it: define it there",
+            "its json_schema has $ref '#c', and no schema of that name is in it: define it there",
         ),
         (
             "column_values_to_match_json_schema",
             {"json_schema": {"items": {"$ref": "http://127.0.0.1:1/elsewhere.json"}}},
-            "its json_schema has $ref 'http://127.0.0.1:1/elsewhere.json', and nothing of that name",
+            "its json_schema has $ref 'http://127.0.0.1:1/elsewhere.json', and no schema of that name",
+        ),
+        (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"$dynamicRef": "http://127.0.0.1:1/elsewhere.json"}},
+            "its json_schema has $dynamicRef 'http://127.0.0.1:1/elsewhere.json', and no schema of that name",
+        ),
+        (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"$ref": "#/u/0", "u": [5]}},
+            "its json_schema has $ref '#/u/0', and no schema of that name",
+        ),
+        (
+            "column_values_to_match_json_schema",
+            {"json_schema": {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": 5}},
+            "its json_schema has $ref 5, and no schema of that name",
         ),
         (
             "column_values_to_match_json_schema",

@@ -118,6 +118,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     with transaction(dsn, one_snapshot=True) as cursor:
         _keep_table(cursor, pipeline)
         require_sink(cursor, pipeline)
+        lost = marker.look(dsn, lake, pipeline)
         STATEMENTS.execute(cursor, "no_time_limits")
         said = _delivered(cursor, pipeline, *tables)
         retained = retained_pointers(cursor, pipeline.name, tables, workspace.settings.backup_horizon)
@@ -131,7 +132,6 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
     differences += _row_differences(pipeline, said, recounted) if recounted else []
     inputs = _changed_inputs(read, workspace.settings.landing)
-    lost = marker.look(dsn, lake, pipeline)
     if lost:
         differences.insert(0, AuditDifference(kind="ledger", delivery_id=None, what=lost.seen))
     return AuditReport(
@@ -144,15 +144,16 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         changed_inputs=[what for whats in inputs.changes.values() for what in whats],
         changed_deliveries=inputs.changes,
         undelivered=_undelivered(pipeline, read, workspace.settings.landing),
-        next=[lost.remedy]
-        if lost
-        else ways_back(
-            pipeline,
-            differences,
-            inputs.of(one.delivery_id for one in said.deliveries),
-            in_force=said.held,
-            state=bool(stream and stream.state),
-        ),
+        next=[
+            *([lost.remedy] if lost else []),
+            *ways_back(
+                pipeline,
+                differences,
+                inputs.of(one.delivery_id for one in said.deliveries),
+                in_force=said.held,
+                state=bool(stream and stream.state),
+            ),
+        ],
         seconds=round(time.monotonic() - started, 3),
     )
 

@@ -9,12 +9,14 @@ which the sweeper knows how to find.
 
 from __future__ import annotations
 
+import os
 import pickle
 import tempfile
 import urllib.parse
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
@@ -29,9 +31,8 @@ from etl.common.steps import Step
 
 OBJECT_BYTES = 120_000_000  # roll over here: the last row group brings a file to about 128 MB at most
 ROW_GROUP_BYTES = 32_000_000  # of Arrow memory, before encoding
-OPEN_WRITERS = (
-    16  # a task whose rows come in the order of their partitions closes the one that it used longest ago
-)
+# A task whose rows come in the order of their partitions closes the writer that it used longest ago.
+OPEN_WRITERS = 16
 UNITS = {"hour": "h", "day": "D", "month": "M"}  # numpy's names
 
 
@@ -94,10 +95,11 @@ class _Open:
 
 
 class _Spill:
-    """Rows that wait for others of their partition, in a temporary file of this machine."""
+    """Rows that wait for others of their partition, in a temporary file of this machine, where Spark has its own."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - `close` closes it
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
         self._numbers: dict[Any, list[int]] = {}  # of the batches of a partition, in the file
@@ -173,12 +175,13 @@ class ObjectWriter:
         self._waiting.clear()
         self._open.clear()
         if self._spill is not None:
-            self._spill.close()
+            with suppress(OSError):  # of a full disk, which ended the task
+                self._spill.close()
 
     def _parted(self) -> Iterator[tuple[Any, pa.RecordBatch]]:
         """Take all rows that wait in memory; yield them by partition."""
         if self._waiting:
-            rows = pa.concat_batches(self._waiting)
+            rows = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
             self._waiting, self._waiting_bytes = [], 0
             yield from split(rows, self._spec.partitioning)
 

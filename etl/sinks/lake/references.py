@@ -169,12 +169,12 @@ def columns_with_values(table: LakeTable, metadata: TableMetadata) -> set[str]:
     return {field.name for field in metadata.schema().fields if field.field_id in found}
 
 
-def _data_files(table: LakeTable, metadata: TableMetadata | None) -> list[DataFile]:
-    """Return every data file in the current snapshot; raise NeedsPerson where it is not whole."""
+def _data_files(table: LakeTable, metadata: TableMetadata | None) -> Iterator[DataFile]:
+    """Yield every data file in the current snapshot; raise NeedsPerson where it is not whole."""
     snapshot = metadata.current_snapshot() if metadata else None
     if snapshot is None:
-        return []
+        return
     with table.whole(), ThreadPoolExecutor(REQUESTS) as pool:
         lists = snapshot.manifests(table.lake.io)
         entries = pool.map(lambda manifest: manifest.fetch_manifest_entry(table.lake.io), lists)
-        return [one.data_file for manifest in entries for one in manifest]
+        yield from (one.data_file for manifest in entries for one in manifest)

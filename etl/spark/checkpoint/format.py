@@ -126,9 +126,7 @@ class Folder:
     def read_bytes(self, name: str) -> pa.Buffer:
         """Return the content of a file. Raises Missing where there is none."""
         try:
-            with self.store.open_input_file(
-                f"{self.root}/{name}"
-            ) as file:  # a stream would not know its size
+            with self.store.open_input_file(f"{self.root}/{name}") as file:
                 return file.read_buffer()
         except FileNotFoundError:
             raise Missing(f"{name} is missing") from None
@@ -239,13 +237,16 @@ def parse_log(name: str, content: pa.Buffer) -> pa.Table:
         options = arrow_json.ParseOptions(explicit_schema=_LOGGED, unexpected_field_behavior="error")
         with suppress(pa.ArrowInvalid):
             files = arrow_json.read_json(pa.BufferReader(lines), parse_options=options)
+            files["path"].validate(full=True)  # as UTF-8, which the parser does not look at
             if len(files) == _line_count(lines) and not any(column.null_count for column in files.columns):
                 return files.rename_columns(LOG.names)
     return _parse_lines(name, decoded(name, content))
 
 
 def _line_count(lines: pa.Buffer) -> int:
-    return int(np.count_nonzero(np.frombuffer(lines, np.uint8) == ord("\n"))) + 1
+    """Count the lines; 0 where the last one is empty, which names no file."""
+    ends = np.frombuffer(lines, np.uint8) == ord("\n")
+    return 0 if ends[-1] else int(np.count_nonzero(ends)) + 1
 
 
 def _parse_lines(name: str, text: str) -> pa.Table:
@@ -255,6 +256,8 @@ def _parse_lines(name: str, text: str) -> pa.Table:
         try:
             uri, mtime_ms, entry = str(value["path"]), int(value["timestamp"]), int(value["batchId"])
             uri.encode()
+            if max(abs(mtime_ms), abs(entry)) >= 2**63:
+                raise ValueError
         except (KeyError, ValueError, TypeError):
             raise Torn(f"{name} is torn: {line[:60]!r} names no file") from None
         files.append({"uri": uri, "mtime_ms": mtime_ms, "entry": entry})

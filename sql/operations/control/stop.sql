@@ -6,6 +6,6 @@ FROM sluice.pipeline p WHERE p.name = %(pipeline)s AND r.run_id = p.lease_token 
 RETURNING r.run_id::text, r.holder
 
 -- name: run_ended
--- How a run ended, which command a stopped recovery is to be given again, it was seen lately, and whether it has the lease still.
+-- How a run ended, which command a stopped recovery is to be given again, whether it was seen lately, and whether it has the lease still.
 SELECT r.outcome, CASE r.outcome WHEN 'Stopped' THEN r.remedy END AS again, r.holder, r.process, r.seen_at > now() - %(silence)s::interval AS fresh, p.lease_token IS NOT DISTINCT FROM r.run_id AS holds
 FROM sluice.run r JOIN sluice.pipeline p ON p.name = r.pipeline WHERE r.run_id = %(run)s
