@@ -157,14 +157,13 @@ class ObjectWriter:
     def close(self) -> list[StagedFile]:
         """Finish every object; return all that were written."""
         rest = dict(self._parted())
+        spilled = dict(self._spill.take()) if self._spill is not None else {}
+        for value in dict.fromkeys(
+            [*self._open, *spilled, *rest]
+        ):  # what is open first: another would close it
+            self._write_all(value, chain(spilled.get(value, ()), [rest[value]] if value in rest else ()))
         if self._spill is not None:
-            for value, parts in self._spill.take():
-                self._write_all(value, chain(parts, [rest.pop(value)] if value in rest else []))
             self._spill.close()
-        for value, part in rest.items():
-            self._write_all(value, iter([part]))
-        while self._open:
-            self._finish(next(iter(self._open)))
         return self._done
 
     def abort(self) -> None:
