@@ -43,9 +43,8 @@ class RunOutcome:
                 outcome=outcome, message=_one_safe_line(error.seen), remedy=_one_safe_line(error.remedy)
             )
         again = error.again if isinstance(error, Stopped) else None
-        if again is not None and again != _one_safe_line(
-            again
-        ):  # cut, or masked, it would be another command
+        # Cut, or masked, it would be another command.
+        if again is not None and again != _one_safe_line(again):
             again = None
         return cls(outcome=outcome, message=_one_safe_line(in_short(error)), remedy=again)
 

@@ -7,6 +7,7 @@ decoding it again would name another file, so the two are kept apart.
 from __future__ import annotations
 
 import os
+import tempfile
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
@@ -53,6 +54,11 @@ def to_uri(place: str) -> str:
 
 def _is_quoted(char: str) -> bool:
     return char.isascii() or unicodedata.category(char) in ("Zs", "Zl", "Zp", "Cc")
+
+
+def temporary_folder() -> str:
+    """Return the folder for files that a process needs for a while: where Spark has its own, else the system's."""
+    return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
 
 
 def is_utf8(path: str) -> bool:

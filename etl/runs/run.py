@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etl.common.database import kept_connections, transaction
 from etl.common.errors import SluiceError
 from etl.common.outages import raising_service_errors
 from etl.common.steps import Listener
-from etl.ledger import leases, streams
+from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
 from etl.quality.rules import digest_of
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl.delivery.batch import Receipt
-    from etl.runs.kinds.base import PipelineStream
 
 
 log = logging.getLogger("sluice")
@@ -81,7 +79,7 @@ def _deliver_all(
         leases.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
     awaited = stream.awaited(stream_id)
-    if control.every is None and _nothing_new(stream, stream_id, awaited):
+    if control.every is None and stream.nothing_new(stream.state(stream_id), awaited):
         return _ended(summary, started)
     from etl.runs.stream import StreamRun  # with the writers of both sinks: their import takes a second
 
@@ -111,13 +109,6 @@ def _deliver_all(
         log.info("%s has stopped, asked by %s", pipeline.name, control.stop_requested_by)
         summary.outcome = STOPPED
     return _ended(summary, started)
-
-
-def _nothing_new(stream: PipelineStream[Any], stream_id: str, awaited: AbstractSet[str]) -> bool:
-    with transaction(stream.dsn) as cursor:
-        known = streams.stream_state(cursor, stream_id)
-    assert known is not None
-    return stream.nothing_new(known, awaited)
 
 
 def _require_ready(workspace: Workspace, pipeline: Pipeline) -> None:

@@ -19,7 +19,7 @@ from etl.common.wording import first_few, pluralize
 from etl.delivery.batch import Receipt
 from etl.delivery.deliver import deliver
 from etl.delivery.kind import StreamDelivery
-from etl.ledger import attempts, deliveries, streams
+from etl.ledger import attempts, deliveries
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
@@ -103,7 +103,7 @@ class StreamRun:
         from etl.spark.state_plan import processing_time_batches
 
         opened = open_pipeline(self.workspace, self.pipeline, spark)
-        known = self._state()
+        known = self.stream.state(self.stream_id)
         require_state(self._dsn, self.lease, known, opened.state)
         self._require_readable(opened)
         if opened.state:
@@ -292,15 +292,9 @@ class StreamRun:
         checkpoint: Checkpoint = self.stream.checkpoints.of(self.stream_id)
         return checkpoint
 
-    def _state(self) -> StreamState:
-        with transaction(self._dsn) as cursor:
-            state = streams.stream_state(cursor, self.stream_id)
-        assert state is not None
-        return state
-
     def _require_readable(self, opened: OpenedPipeline) -> None:
         """Raise where what comes next can't be read, or Spark could not go on with the checkpoint."""
-        opened.source.require_readable(self._dsn, self._state(), self._checkpoint())
+        opened.source.require_readable(self._dsn, self.stream.state(self.stream_id), self._checkpoint())
 
 
 def _reading(files: Sequence[str]) -> str:

@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 
-from etl.common.database import transaction
 from etl.common.errors import NeedsPerson, SetupError
 from etl.common.steps import Step
-from etl.ledger import streams
 from etl.runs.kinds.base import PipelineStream
 from etl.runs.kinds.open import stream_of
 from etl.runs.replay.plan import Selection, plan
@@ -65,10 +63,8 @@ class Filled(ABC):
         return len(self.stream.awaited(summary.stream))
 
     def nothing_new(self, summary: Summary) -> bool:
-        with transaction(self.home.dsn) as cursor:
-            known = streams.stream_state(cursor, summary.stream)
-        assert known is not None
-        return self.stream.nothing_new(known, self.stream.awaited(summary.stream))
+        stream = self.stream
+        return stream.nothing_new(stream.state(summary.stream), stream.awaited(summary.stream))
 
     def recorded(self) -> int:
         """Count the inputs on record, of all deliveries in force: files, and ranges of offsets that are not empty."""

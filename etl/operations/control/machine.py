@@ -7,7 +7,6 @@ import re
 import shutil
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -18,6 +17,7 @@ from psycopg2.extensions import parse_dsn
 
 from etl.common.database import connect
 from etl.common.errors import SetupError
+from etl.common.paths import temporary_folder
 from etl.common.settings import Settings, config_file
 from etl.common.wording import first_few
 from etl.pipeline import loadable
@@ -167,9 +167,8 @@ def suites(settings: Settings) -> str:
 
 
 def _written(settings: Settings) -> Iterable[Path]:
-    temporary = Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
     checkpoints = [Path(settings.checkpoints)] if _is_local(settings.checkpoints) else []
-    return dict.fromkeys([settings.home, *checkpoints, temporary])
+    return dict.fromkeys([settings.home, *checkpoints, Path(temporary_folder())])
 
 
 def _is_local(place: str) -> bool:

@@ -59,6 +59,13 @@ class PipelineStream(ABC, Generic[Kind]):
     def begin(self, lease: Lease) -> str:
         """Return the id of the stream that a run works on; raise where checkpoint and ledger do not fit together."""
 
+    def state(self, stream_id: str) -> StreamState:
+        """Return a stream of the pipeline, which has begun, as the ledger has it."""
+        with transaction(self.dsn) as cursor:
+            known = streams.stream_state(cursor, stream_id)
+        assert known is not None
+        return known
+
     def awaited(self, stream_id: str) -> AbstractSet[str]:  # noqa: ARG002
         """Return the paths of what has landed and the stream is to read; none where Spark alone knows what there is."""
         return frozenset()

@@ -9,7 +9,6 @@ which the sweeper knows how to find.
 
 from __future__ import annotations
 
-import os
 import pickle
 import tempfile
 import urllib.parse
@@ -27,6 +26,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from etl.common import steps
+from etl.common.paths import temporary_folder
 from etl.common.steps import Step
 
 OBJECT_BYTES = 120_000_000  # roll over here: the last row group brings a file to about 128 MB at most
@@ -98,8 +98,7 @@ class _Spill:
     """Rows that wait for others of their partition, in a temporary file of this machine, where Spark has its own."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - `close` closes it
+        self._file = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - `close` closes it
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
         self._numbers: dict[Any, list[int]] = {}  # of the batches of a partition, in the file
@@ -158,9 +157,8 @@ class ObjectWriter:
         """Finish every object; return all that were written."""
         rest = dict(self._parted())
         spilled = dict(self._spill.take()) if self._spill is not None else {}
-        for value in dict.fromkeys(
-            [*self._open, *spilled, *rest]
-        ):  # what is open first: another would close it
+        # What is open first: another would close it.
+        for value in dict.fromkeys([*self._open, *spilled, *rest]):
             self._write_all(value, chain(spilled.get(value, ()), [rest[value]] if value in rest else ()))
         if self._spill is not None:
             self._spill.close()
