@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -36,6 +37,7 @@ log = logging.getLogger("sluice")
 StreamingProgress = Mapping[str, Any]  # one StreamingQueryProgress, as its JSON
 
 SECONDS = 2  # between two looks
+RATES = ("inputRowsPerSecond", "processedRowsPerSecond")
 LONGEST = 300  # characters of a source's name and end
 _NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # what Spark begins with
 
@@ -137,23 +139,19 @@ def _since(query: StreamingQuery, looked: str) -> list[Any]:
 def _progress(told: Any) -> StreamingProgress:
     """Return the progress of one batch, its input counted in records, and let Spark forget what it observed.
 
-    Where tasks open the files, the rows that Spark counts are parts of files. What it observed has malformed records in
-    it, and it keeps a hundred of these.
+    Where tasks open the files, the rows that Spark counts are parts of files. Its JSON has rates to one decimal: a file in
+    30 seconds would be no rows. What it observed has malformed records in it, and it keeps a hundred of these.
     """
     observed = told.observedMetrics()
     of_sources = (name for name in observed if name == OBSERVATION or name.startswith(f"{OBSERVATION} "))
     counts = [observed[name].getAs("rows") for name in of_sources]
     observed.clear()
     progress: StreamingProgress = json.loads(told.json())
-    if not counts or not progress["numInputRows"]:
-        return progress
-    records = sum(counts)
-    rates = {
-        name: progress[name] * records / progress["numInputRows"]
-        for name in ("inputRowsPerSecond", "processedRowsPerSecond")
-        if name in progress
-    }
-    return {**progress, **rates, "numInputRows": records}
+    rows = progress["numInputRows"]
+    records = sum(counts) if counts and rows else rows
+    rates = {name: rate for name in RATES if math.isfinite(rate := getattr(told, name)())}
+    counted = {name: rate * records / rows if rows else rate for name, rate in rates.items()}
+    return {**progress, **dict.fromkeys(RATES), **counted, "numInputRows": records}
 
 
 def _insert(
@@ -162,7 +160,7 @@ def _insert(
     operators = [_operator(one) for one in progress["stateOperators"]]
     times = progress.get("eventTime", {})
     watermark = times.get("watermark")
-    rows, rate = progress["numInputRows"], progress.get("inputRowsPerSecond")  # left out where it is infinite
+    rows, rate = progress["numInputRows"], progress["inputRowsPerSecond"]
 
     def total(name: str) -> int | None:
         return _sum(one.get(name) for one in operators)
@@ -176,7 +174,7 @@ def _insert(
         triggered_at=progress["timestamp"],
         input_rows=rows,
         input_rate=None if rows and not rate else rate,  # of a query's first batch Spark says 0
-        processed_rate=progress.get("processedRowsPerSecond"),
+        processed_rate=progress["processedRowsPerSecond"],
         durations_ms=Json(progress["durationMs"]),
         phases_ms=Json(dict(phases)),
         watermark=None if watermark == _NO_WATERMARK else watermark,

@@ -42,15 +42,13 @@ def test_every_batch_of_two_runs_has_its_rates_and_its_phases(home: Home) -> Non
         (3, second.run, 7, *nothing),
     ]
     assert progress(home, "batch_id", "input_rate IS NULL") == [(0,), (3,)]
-    for sparks, ours, rate, at_once in progress(
-        home,
-        "durations_ms, phases_ms, processed_rate, input_rows::float / (durations_ms ->> 'addBatch')::float",
-    ):
+    for sparks, ours, rate, rows in progress(home, "durations_ms, phases_ms, processed_rate, input_rows"):
         assert sparks.keys() >= SPARKS
         assert ours.keys() == OURS
         assert all(took >= 0 for took in ours.values())
         assert 0 < sum(ours.values()) <= sparks["addBatch"] <= sparks["triggerExecution"]
-        assert 0 < rate <= 1000 * at_once
+        # Spark's own end of a trigger is some milliseconds after the last that it has in its times
+        assert 0.9 * 1000 * rows / sparks["triggerExecution"] <= rate <= 1000 * rows / sparks["addBatch"]
     ends = [end for (end,) in progress(home, "ends")]
     assert all(len(end) == 2 and str(home.landing) in end[0] for end in ends)
     assert home.run().batches == 0
