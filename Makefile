@@ -34,7 +34,7 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 
 # Half a minute now, and a few seconds less in every run; without Java yet, the next make tries again.
 $(VENV)/.classes: $(VENV)/.installed
-	@if $(BIN)/python -m etl.spark.class_data; then touch $@; fi
+	@if $(BIN)/python -m etl.spark.launch.class_data; then touch $@; fi
 
 install: $(VENV)/.installed $(VENV)/.classes  ## build .venv from requirements.txt
 

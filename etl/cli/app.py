@@ -25,7 +25,7 @@ from etl.cli.shared import (
 from etl.common.errors import BatchEndsSpark, SluiceError, Stopped
 from etl.common.outages import raising_service_errors
 from etl.common.outcome import in_short, without_secrets
-from etl.spark import jvm_log
+from etl.spark.launch import jvm_log
 from etl.spark.signals import SIGNALS, stop_at_once
 
 app = typer.Typer(

@@ -18,7 +18,7 @@ from etl.common.wording import pluralize
 from etl.delivery.correction import Correction
 from etl.delivery.kind import DeliveryKind, StreamDelivery
 from etl.delivery.row_filter import TaskReport, most_frequent
-from etl.delivery.stage import StageTask
+from etl.delivery.stage import StagedChanges, StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range
@@ -29,7 +29,6 @@ from etl.spark.checkpoint.format import About
 from etl.spark.watermark import LATE
 
 DETAILS_TOLD = 3  # where a batch stops: what most of its malformed records have in common
-StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
 
 
 class ChangeLog(Protocol):

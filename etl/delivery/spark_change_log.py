@@ -13,9 +13,7 @@ from etl.common.database import transaction
 from etl.common.errors import NeedsPerson
 from etl.common.number_ranges import format_ranges
 from etl.common.statements import Statements
-from etl.delivery.batch import StagedChanges
-from etl.delivery.stage import StageTask
-from etl.delivery.upsert_restore import stage_log
+from etl.delivery.stage import StagedChanges, StageTask, stage_log
 from etl.ledger.deliveries import origins
 from etl.sinks.columns import DELIVERY
 from etl.spark.frames import parquet

@@ -9,7 +9,7 @@ pyspark nor pyiceberg, whose import costs each cold worker a second.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,7 @@ from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
 from etl.sinks.limits import repaired
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
 
+StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
 UNREADABLE_RAW = "unreadable file: "  # begins what is held in the place of a record, before the reason
 
 
@@ -130,3 +131,31 @@ def _with_identity(rows: pa.RecordBatch, task: StageTask) -> pa.RecordBatch:
     constants = [pa.scalar(value, kind) for value, kind in zip(task.identity, IDENTITY.types, strict=True)]
     arrays = [*rows.columns, *(pa.repeat(value, rows.num_rows) for value in constants)]
     return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *IDENTITY.names])
+
+
+def stage_log(
+    tables: StagingTables,
+    columns: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    partition: int,
+    number: int,
+) -> StagedChanges:
+    """COPY one task's changes into the log's staging table, in one transaction.
+
+    Returns the task's number and how many rows it staged.
+    """
+    del partition
+    count = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in batches:
+            count += batch.num_rows
+            yield cast_to(batch, columns)
+
+    assert tables.log is not None
+    with StagingWriter(replace(tables, data=tables.log), number) as staging:
+        staging.copy(counted())
+        staging.commit()
+    return number, count

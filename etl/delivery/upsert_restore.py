@@ -14,18 +14,16 @@ look notices a key that only now needs its changes. What is missing is staged, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from psycopg2 import sql
 
 from etl.common.database import Cursor, transaction
 from etl.common.statements import Statements
-from etl.delivery.batch import ChangeLog, StagedChanges
-from etl.delivery.row_filter import cast_to
-from etl.delivery.stage import StageTask
-from etl.sinks.warehouse.staging import StagingTables, StagingWriter
+from etl.delivery.batch import ChangeLog
+from etl.delivery.stage import StagedChanges, StageTask
 from etl.sinks.warehouse.table import KEY_MARKER, Warehouse
 
 STATEMENTS = Statements(__name__)
@@ -117,31 +115,3 @@ class UpsertRestore:
             [number for number, _ in self.tasks],
             expected=sum(count for _, count in self.tasks),
         )
-
-
-def stage_log(
-    tables: StagingTables,
-    columns: pa.Schema,
-    batches: Iterator[pa.RecordBatch],
-    *,
-    partition: int,
-    number: int,
-) -> StagedChanges:
-    """COPY one task's changes into the log's staging table, in one transaction; runs on the executors.
-
-    Returns the task's number and how many rows it staged.
-    """
-    del partition
-    count = 0
-
-    def counted() -> Iterator[pa.RecordBatch]:
-        nonlocal count
-        for batch in batches:
-            count += batch.num_rows
-            yield cast_to(batch, columns)
-
-    assert tables.log is not None
-    with StagingWriter(replace(tables, data=tables.log), number) as staging:
-        staging.copy(counted())
-        staging.commit()
-    return number, count

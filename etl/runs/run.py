@@ -28,7 +28,7 @@ from etl.runs.summary import STOPPED, Progress, Summary
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
 from etl.sinks.lake.bucket import ensure_bucket
-from etl.spark.launch_faults import require_master
+from etl.spark.launch.faults import require_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,8 +97,9 @@ def _deliver_all(
         awaited=awaited,
     )
     stream_run.refuse_killer()
+    little = control.every is None and stream.is_little(awaited)
     try:
-        with raising_service_errors(), a_session(workspace, spark, queries=False) as session:
+        with raising_service_errors(), a_session(workspace, spark, queries=False, little=little) as session:
             stream_run.deliver_all(session)
             stream_run.require_read()
     except SluiceError as error:

@@ -23,7 +23,8 @@ from etl.common.errors import SluiceError, TaskTooLong
 from etl.common.outcome import in_short
 from etl.common.wording import first_few, pluralize
 from etl.runs.looks import looking
-from etl.spark import jvm_log, signals
+from etl.spark import signals
+from etl.spark.launch import jvm_log
 from etl.spark.stacks.running_tasks import (
     DRIVER,
     Stage,

@@ -23,9 +23,9 @@ log = logging.getLogger("sluice")
 
 @contextmanager
 def a_session(
-    workspace: Workspace, given: SparkSession | None, *, queries: bool = True
+    workspace: Workspace, given: SparkSession | None, *, queries: bool = True, little: bool = False
 ) -> Iterator[SparkSession]:
-    """Yield the given session and leave it running, or start one and stop it at the end.
+    """Yield the given session and leave it running, or start one, for `little` work or much, and stop it at the end.
 
     Warns of tasks that are slow, also those of queries unless these have a watch of their own. Raises SparkEnded where
     the block fails because Spark has ended, TaskTooLong where it was ended for a task.
@@ -40,6 +40,7 @@ def a_session(
 
     from etl.quality.gx import registered
     from etl.spark.session import start
+    from etl.spark.tasks import start_workers
 
     # Great Expectations takes seconds to import, Spark's JVM to start: side by side.
     # Great Expectations, and Python's view of Spark's moments, go by the zone of the process: a verdict must not.
@@ -47,7 +48,8 @@ def a_session(
     time.tzset()
     suites = threading.Thread(target=registered, name="suites", daemon=True)
     suites.start()
-    spark = start(workspace.settings, workspace.services)
+    spark = start(workspace.settings, workspace.services, little=little)
+    start_workers(spark)
     try:
         suites.join()
         with telling_of_end(spark), watching_command(spark, workspace.settings, queries=queries):

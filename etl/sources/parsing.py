@@ -8,7 +8,6 @@ text file every line is a row, an empty one too.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from etl.sources.json_records.lines import BLANK
 from etl.sources.raw.lines import Lines
 from etl.sources.raw.origins import origin_column
 from etl.sources.raw.parts import SPARK_FORMAT, SPARK_SCHEMA, parts
-from etl.sources.unreadable import FileUnfit, short
+from etl.sources.raw.tasks import Read, beside, only_malformed, unfit_parts
 from etl.spark.frames import quoted
 from etl.spark.session import setting
 from etl.spark.state_plan import SOURCE_NUMBER
@@ -50,7 +49,6 @@ _URI = "regexp_replace(_metadata.file_path, '^file:/+', 'file:///')"
 # Names are taken as they are: a file may be called like a glob.
 _AS_NAMED = {"__globPaths__": "false", "recursiveFileLookup": "true", "ignoreMissingFiles": "false"}
 _UNREAD = re.compile(r"\b(?:var)?char\(\d+\)|\binterval (?:year|month)\b.*")
-Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # of the batches of one task
 _NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3; to read by alone
 
 
@@ -179,21 +177,9 @@ def faults(
     by_path = {to_path(uri): uri for uri in uris}  # Spark may write the same URI otherwise
     found = spark.read.options(**_AS_NAMED).schema(SPARK_SCHEMA).format(SPARK_FORMAT).load([*by_path])
     unfit = parts(found, F.expr(_URI), splittable=splittable).mapInArrow(
-        partial(_unfit, rows), "uri string, why string"
+        partial(unfit_parts, rows), "uri string, why string"
     )
     return {by_path[to_path(row.uri)]: row.why for row in unfit.collect()}
-
-
-def _unfit(rows: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the files of which a part can't be read to its end, each with the reason."""
-    for batch in batches:
-        for at in range(len(batch)):
-            part = batch.slice(at, 1)
-            try:
-                deque(rows(iter([part])), maxlen=0)
-            except FileUnfit as unfit:
-                why = short(str(unfit))
-                yield pa.RecordBatch.from_arrays([part.column(0), pa.array([why])], names=["uri", "why"])
 
 
 @contextmanager
@@ -265,14 +251,9 @@ def _rows_of_files(parts: DataFrame, schema: StructType, rows: Read, reading: Re
     """Make rows of parts of files by `rows`, which gives the schema's columns, those of BESIDE, ORIGIN and SOURCE_PATH."""
     from pyspark.sql.types import LongType, StringType, StructField
 
-    read = partial(_only_malformed, rows) if reading.only_malformed else rows
+    read = partial(only_malformed, rows) if reading.only_malformed else rows
     where = [StructField(ORIGIN, LongType()), StructField(SOURCE_PATH, StringType())]
     return parts.mapInArrow(partial(read_batches, read), _with_beside(schema, where))
-
-
-def _only_malformed(rows: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for some in rows(batches):
-        yield some.filter(some[MALFORMED_COLUMN].is_valid())
 
 
 def csv_rows(
@@ -283,7 +264,7 @@ def csv_rows(
     The row of a line that does not fit the schema is malformed.
     """
     csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(options), bounds=bounds)
-    return _each_row(lines, schema, partial(_beside, csv.read_headless))
+    return _each_row(lines, schema, partial(beside, csv.read_headless))
 
 
 def only_column(where: str, schema: StructType) -> str:
@@ -325,7 +306,7 @@ def json_rows(
     What is no such object is malformed. A null is a row of nulls, and not malformed.
     """
     reader = JsonReader(schema=arrow_schema(schema), holds_unknown=holds_unknown, bounds=bounds)
-    rows: Read = partial(_beside, reader.read)
+    rows: Read = partial(beside, reader.read)
     return _each_row(lines, schema, rows)
 
 
@@ -336,16 +317,6 @@ def _each_row(lines: DataFrame, schema: StructType, rows: Read) -> DataFrame:
     carried = [field for field in lines.schema.fields if field.name != "value"]
     records = lines.select(F.col("value").cast("binary"), *(field.name for field in carried))
     return records.mapInArrow(partial(read_batches, rows), _with_beside(schema, carried))
-
-
-def _beside(
-    read: Callable[[pa.Array], pa.RecordBatch], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield what `read` makes of the first column of each batch; the others stay beside it."""
-    for batch in batches:
-        rows = read(batch.column(0))
-        columns = [*rows.columns, *batch.columns[1:]]
-        yield pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *batch.schema.names[1:]])
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

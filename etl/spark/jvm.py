@@ -17,9 +17,10 @@ import psutil
 
 from etl.common.errors import SparkEnded
 from etl.services.process import HOST
-from etl.spark import jvm_log
 from etl.spark.java_errors import Cause, classify, memory_line
-from etl.spark.launch_faults import refuse_values, telling_of_launch
+from etl.spark.launch import jvm_log
+from etl.spark.launch.direct import launch_gateway
+from etl.spark.launch.faults import refuse_values, telling_of_launch
 from etl.spark.signals import end_with_this
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # A batch wants throughput: parsing takes a tenth less than under G1. And Spark's classes take 120 MB: where the JVM
 # collects its whole heap each time they have grown, as it does by default from 21 MB on, a short run waits 0.2 s for it.
 COLLECTOR = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
+# What the second compiler makes of Spark's code pays after half a minute of work; until then it takes a core from it.
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 LOOPBACK = {"spark.driver.bindAddress": HOST, "spark.driver.host": HOST}
 # What a transform keeps stays off the heap.
 ROCKSDB = {
@@ -48,13 +51,12 @@ def launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, s
 
 def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, str]) -> SparkSession:
     from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     conf = SparkConf().setAll(list(configuration.items()))
     os.environ["LC_ALL"] = "C.UTF-8"  # by which Java reads the names of files, and passes over those it can't
     with jvm_log.opened(logs) as out, ended_unless_launched():
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(configuration, out)
     end_with_this(gateway.proc)
     refuse_values(gateway, {name: value for name, value in given.items() if configuration[name] == value})
     handler = signal.getsignal(signal.SIGINT)
@@ -70,10 +72,18 @@ def _leave_ends_untold(context: SparkContext) -> None:
     told = server.handle_error
 
     def handle_error(request: Any, address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError) and not _ends(context):
             told(request, address)
 
     server.handle_error = handle_error
+
+
+def _ends(context: SparkContext) -> bool:
+    """Tell whether the JVM has ended, or does within a second: its sockets close before it is gone."""
+    process = getattr(context._gateway, "proc", None)
+    with suppress(subprocess.TimeoutExpired):
+        return process is not None and process.wait(timeout=1) is not None
+    return False
 
 
 @contextmanager

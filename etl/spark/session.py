@@ -15,9 +15,9 @@ from etl.common.errors import SetupError
 from etl.common.settings import Settings, load_settings
 from etl.services import JarSet, Services, jars, java
 from etl.services.process import HOST, make_folder
-from etl.spark import class_data, home
 from etl.spark.checkpoint.format import COMPACTED
-from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
+from etl.spark.jvm import COLLECTOR, FIRST_COMPILER, LOOPBACK, ROCKSDB, launched
+from etl.spark.launch import class_data, home
 from etl.spark.stacks import worker_daemon
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice")
 
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _COMPACTED = "spark.sql.streaming.fileSource.log.compactInterval"
 _CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
 LOGGING = Path(__file__).parent / "log4j2.properties"
@@ -51,7 +52,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {COLLECTOR}",
+        _DRIVER_OPTIONS: f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {COLLECTOR}",
         "spark.executor.extraJavaOptions": COLLECTOR,
         # A source's options may be credentials; Spark shows a query's plan in messages and on its pages.
         "spark.sql.redaction.options.regex": "(?i)url|sasl|ssl|jaas|secret|password|token|key",
@@ -79,7 +80,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         conf["spark.python.daemon.module"] = worker_daemon.MODULE
         # on the class path a jar costs nothing; spark.jars would copy each of them
         conf["spark.driver.extraClassPath"] = f"{folder}/*"
-        conf["spark.driver.extraJavaOptions"] += class_data.option(folder)
+        conf[_DRIVER_OPTIONS] += class_data.option(folder)
     else:
         conf["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     conf |= _s3a(services)
@@ -138,8 +139,8 @@ def _s3a(services: Services) -> dict[str, str]:
     return conf
 
 
-def start(settings: Settings, services: Services) -> SparkSession:
-    """Start a new session with `configuration`.
+def start(settings: Settings, services: Services, *, little: bool = False) -> SparkSession:
+    """Start a new session with `configuration`; `little` says that its work will be over in seconds.
 
     What its JVM writes goes to a log below SLUICE_HOME, not to the terminal.
     """
@@ -148,6 +149,8 @@ def start(settings: Settings, services: Services) -> SparkSession:
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", HOST)
     conf = configuration(settings, services)
+    if little and local:
+        conf[_DRIVER_OPTIONS] += f" {FIRST_COMPILER}"
     # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
     python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python

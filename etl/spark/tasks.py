@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("sluice")
 
 
 def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
@@ -39,6 +43,23 @@ def read_batches(
     """Yield what `read` makes of the batches of a task."""
     yield from read(batches)
     _spare_imports()
+
+
+def start_workers(spark: SparkSession) -> None:
+    """Start the daemon of a local Spark's Python workers, and one of these, by a job beside whatever comes next."""
+
+    def start() -> None:
+        try:
+            spark.range(1, numPartitions=1).mapInArrow(_passed_on, "id long").collect()
+        except Exception as error:  # noqa: BLE001 - whoever needs the workers tells what is wrong with them
+            log.debug("no worker was started ahead: %s", error)
+
+    if (spark.sparkContext.master or "").startswith("local"):
+        threading.Thread(target=start, name="workers", daemon=True).start()
+
+
+def _passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
 
 
 def collect(job: DataFrame) -> list[Any]:

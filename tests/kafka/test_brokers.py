@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from etl.common.errors import SetupError
 from etl.services.process import HOST
-from etl.spark import jvm_log
+from etl.spark.launch import jvm_log
 from tests.support.home import Home
 from tests.support.kafka import proxy
 from tests.support.kafka.broker import PASSWORD, USER, Broker

@@ -26,7 +26,7 @@ from etl.common.settings import Settings
 from etl.services import Services, postgres, s3
 from etl.services.postgres import cluster
 from etl.services.process import choose_port, make_folder
-from etl.spark import jvm_log
+from etl.spark.launch import jvm_log
 from tests.support.processes import answers
 
 pytestmark = pytest.mark.long

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +15,8 @@ from pyspark.sql import SparkSession
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
 from etl.services import JarSet, jars, java
-from etl.spark import class_data
+from etl.spark.launch import class_data
+from etl.spark.stacks import worker_daemon
 
 
 def test_the_drivers_jvm_has_the_archive_mapped(spark: SparkSession, settings: Settings) -> None:
@@ -52,7 +54,7 @@ def test_a_jvm_that_writes_no_archive_is_told_of_in_one_message(
     program.chmod(0o755)
     (folder / "spark").symlink_to(jars(JarSet.SPARK, settings.jars))
     made = subprocess.run(
-        [sys.executable, "-m", "etl.spark.class_data"],
+        [sys.executable, "-m", "etl.spark.launch.class_data"],
         env={**os.environ, "JAVA_HOME": str(tmp_path / "java"), "SLUICE_JARS": str(folder)},
         capture_output=True,
         text=True,
@@ -74,6 +76,14 @@ def test_pythons_workers_import_the_installed_pyspark(spark: SparkSession) -> No
     assert file == pyspark.__file__
     assert home is not None
     assert "SPARK_HOME" not in os.environ, "what is started otherwise has Spark's own"
+
+
+def test_pythons_workers_are_forked_from_a_daemon_that_has_imported_for_them(spark: SparkSession) -> None:
+    spark.range(1, numPartitions=1).mapInArrow(lambda rows: rows, "id long").collect()
+    children = psutil.Process(driver(spark)).children()
+    daemons = [one.pid for one in children if worker_daemon.MODULE in one.cmdline()]
+    assert daemons
+    assert all("libarrow" in Path(f"/proc/{pid}/maps").read_text() for pid in daemons)
 
 
 def driver(spark: SparkSession) -> int:

@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from etl.common.errors import Busy, FilesUnread, InputsDoubled, NeedsPerson, ServiceAway, SetupError
 from etl.delivery.batch import Receipt
+from etl.runs.kinds.files import LITTLE_BYTES, LITTLE_FILES
+from etl.runs.kinds.open import stream_of
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.runs.run import run
@@ -118,6 +120,19 @@ def test_a_run_that_finds_nothing_new_misses_a_suite_that_is_gone(home: Home) ->
         home.run()
     aside.rename(suite)
     assert home.run().batches == 0
+
+
+def test_many_files_or_large_ones_are_not_little(home: Home) -> None:
+    stream = stream_of(home.place, home.pipeline())
+    for number in range(LITTLE_FILES):
+        home.land(f"orders/{number}.jsonl", orders(number, 1))
+    landed = {f"orders/{number}.jsonl" for number in range(LITTLE_FILES)}
+    assert stream.is_little(landed)
+    assert not stream.is_little({*landed, "orders/more.jsonl"})
+    with (home.landing / "orders/0.jsonl").open("ab") as file:
+        file.truncate(LITTLE_BYTES)
+    assert not stream.is_little(landed)
+    assert stream.is_little({"orders/0.jsonl", "orders/that-is-gone.jsonl"})
 
 
 def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:

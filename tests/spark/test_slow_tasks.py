@@ -17,7 +17,7 @@ from etl.operations.control.status import states
 from etl.runs.follow import RunControl
 from etl.runs.slow_tasks import SlowTaskWatch
 from etl.runs.workspace import Workspace
-from etl.spark import jvm_log
+from etl.spark.launch import jvm_log
 from tests.support import forked
 from tests.support.data.orders import DECLARATION, NAME, RULES, Landed, Order, orders, rule
 from tests.support.followed import Followed
@@ -185,11 +185,11 @@ def test_a_run_whose_task_is_at_its_limit_ends_for_a_person_and_says_of_which_ru
 ) -> None:
     judged_by_tidy(home)
     landed = home.land("orders/0.jsonl", [backtracking(100)])
-    limited = {**home.environment, "SLUICE_TASK_LIMIT": "PT10S"}
+    limited = {**home.environment, "SLUICE_TASK_LIMIT": "PT15S"}
     done = forked.sluice(["run", NAME], environment=limited, folder=home.root)
     assert done.returncode == 4, done.stderr
     told = " ".join(done.stderr.split())
-    assert "(SLUICE_TASK_LIMIT is 10 s)" in told
+    assert "(SLUICE_TASK_LIMIT is 15 s)" in told
     assert "It is in a regular expression, java.util.regex.Pattern$" in told
     assert f"In the suite there is a rule with one: tidy ({TIDY}); the transform may have others." in told
     assert "Nothing of the batch was delivered" in told

@@ -41,7 +41,7 @@ def sluice(
         with ExitStack() as as_before:
             as_before.enter_context(_process(environment, folder, ["sluice", *words]))
             as_before.enter_context(_standard_files(read, out, err))
-            as_before.enter_context(patch("etl.spark.session.start", lambda *_: spark))
+            as_before.enter_context(patch("etl.spark.session.start", lambda *_, **__: spark))
             as_before.enter_context(patch.object(SparkSession, "stop", lambda _: None))
             code = _code()
         return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())

@@ -126,6 +126,10 @@ class SourceKindContract:
         filled.give(3)
         assert filled.awaited(done) == (1 if filled.foreseen else 0)
         assert not filled.nothing_new(done)
+        stream = filled.stream
+        assert stream.is_little(stream.awaited(done.stream)) is filled.foreseen, (
+            "a JVM is launched for little by it"
+        )
 
     def test_what_a_batch_read_is_on_record_and_is_read_again_or_a_replay_says_why_not(
         self, filled: Filled

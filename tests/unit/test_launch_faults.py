@@ -14,20 +14,23 @@ import pyspark
 import pytest
 
 from etl.common.errors import SetupError
-from etl.spark.launch_faults import environment_faults, require_master
+from etl.spark.launch.faults import environment_faults, require_master
 from tests.support.environment import REPOSITORY
 from tests.support.waiting import until
 
 LOCAL = {"spark.master": "local[1]", "spark.ui.enabled": "false"}
 LAUNCH = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from etl.common.errors import SluiceError
 from etl.spark.jvm import launched
+from etl.spark.launch.home import lean
 
 logs, conf, given = sys.argv[1:]
+os.environ["PYSPARK_PYTHON"] = sys.executable
 try:
-    launched(json.loads(conf), Path(logs), json.loads(given))
+    with lean(Path(logs)):
+        launched(json.loads(conf), Path(logs), json.loads(given))
 except SluiceError as error:
     print(json.dumps([type(error).__name__, error.seen, error.remedy]))
 """
@@ -43,11 +46,12 @@ for one in SIGNALS:
 
 
 ENDED = """
-import json, os, sys
+import json, logging, os, sys
 from pathlib import Path
 from etl.spark.jvm import launched
 from tests.support.waiting import until
 
+logging.disable()  # py4j logs where an object of the JVM is forgotten after its end; the command line leaves that out too
 context = launched(json.loads(sys.argv[2]), Path(sys.argv[1]), {}).sparkContext
 sums, server = context.accumulator(0), context._accumulatorServer
 context.parallelize([1, 2], 1).foreach(sums.add)
@@ -125,7 +129,7 @@ def test_options_that_java_does_not_take_are_told_with_where_they_are_from(
     kind, seen, _ = launch({}, tmp_path)
     assert kind == "SetupError"
     assert "Unrecognized VM option 'NoSuchOption=1'" in seen
-    assert "JAVA_TOOL_OPTIONS=-XX:NoSuchOption=1" in seen
+    assert "JAVA_TOOL_OPTIONS: -XX:NoSuchOption=1" in seen
 
 
 @pytest.mark.parametrize(
@@ -224,4 +228,4 @@ def test_a_jvm_that_ends_leaves_no_traceback_of_the_server_of_accumulators(tmp_p
     words = [sys.executable, str(script), str(tmp_path), json.dumps(LOCAL)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=120)
-    assert (done.returncode, "Exception" in done.stderr, "Traceback" in done.stderr) == (3, False, False)
+    assert (done.returncode, done.stderr) == (3, "")

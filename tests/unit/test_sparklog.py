@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from etl.spark import jvm_log
+from etl.spark.launch import jvm_log
 
 
 def written(folder: Path, name: str, age: int) -> Path:

@@ -24,7 +24,7 @@ from etl.pipeline import loadable
 from etl.quality.arguments import mistakes
 from etl.quality.rules import suite_path
 from etl.quality.suite import read_suite
-from etl.spark.launch_faults import environment_faults, environment_in_use
+from etl.spark.launch.faults import environment_faults, environment_in_use
 
 LEAST_FREE = 1 << 30  # bytes of a disk: below it a batch's files and Spark's shuffles may not fit
 HOSTS = (("hostaddr", "PGHOSTADDR"), ("host", "PGHOST"))  # of libpq, by which it looks first

@@ -56,7 +56,7 @@ def read_state(
             f"Checkpoint {checkpoint.uri} of {pipeline.name} holds no state",
             remedy=f"`sluice run {pipeline.name}`, which goes on or says what is missing",
         )
-    with a_session(workspace, spark) as session:
+    with a_session(workspace, spark, little=True) as session:
         stores = session.read.format("state-metadata").load(checkpoint.uri).collect()
         return [
             _store(session, checkpoint.uri, checkpoint.commits[-1], store, variable, most)

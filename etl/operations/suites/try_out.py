@@ -13,27 +13,23 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from etl.common import paths
 from etl.common.errors import SetupError, SparkEnded
 from etl.common.record_columns import DETAIL, RAW, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.delivery.batch import Staged
-from etl.delivery.row_filter import RowFilter, TaskReport, cast_to, split_rows
+from etl.delivery.row_filter import TaskReport
 from etl.delivery.transform_failed import fault_of, transform_failed
+from etl.operations.suites.first_rows import Seen, Values, look_through
 from etl.operations.suites.what_if import row_filter_of
 from etl.pipeline import Pipeline, load_pipeline
 from etl.quality.verdict import Verdict
-from etl.sinks.limits import repaired
 from etl.sinks.open import refuse_unfit
-from etl.sinks.warehouse.staging import plain_values
 from etl.sinks.warehouse.table import postgres_type
 from etl.sources import evidence
 from etl.sources.kinds import require_files
@@ -49,39 +45,6 @@ if TYPE_CHECKING:
     from etl.quality.rules import Rules
     from etl.runs.workspace import Workspace
     from etl.sources.files import FileSource
-
-Values = tuple[Any, ...]
-
-
-@dataclass(kw_only=True)
-class Seen:
-    """What one task saw: counts, and the first rows of either fate."""
-
-    report: TaskReport
-    delivered: list[Values] = field(default_factory=list)
-    held: list[tuple[list[str], Values]] = field(default_factory=list)
-
-
-def look_through(
-    row_filter: RowFilter, most: int, batches: Iterator[pa.RecordBatch], *, partition: int, number: int
-) -> Seen:
-    """Split the rows as the stage does, on the executors, and keep at most `most` of each kind."""
-    seen = Seen(report=TaskReport.of(row_filter, partition=partition, number=number))
-    for batch in batches:
-        rows = cast_to(batch, row_filter.columns)
-        held, reasons = split_rows(row_filter, batch, rows, seen.report)
-        if held is None:
-            held = pa.repeat(False, batch.num_rows)
-        seen.report.quarantined += len(reasons)
-        seen.report.delivered += batch.num_rows - len(reasons)
-        seen.delivered += _values(rows.filter(pc.invert(held)).slice(0, most - len(seen.delivered)))
-        bad = _values(rows.filter(held).slice(0, most - len(seen.held)))
-        seen.held += zip(reasons[: len(bad)], bad, strict=True)
-    return seen
-
-
-def _values(rows: pa.RecordBatch) -> list[Values]:
-    return list(zip(*(plain_values(repaired(column)) for column in rows.columns), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +129,7 @@ def try_out(
     kind = require_files(pipeline, "a try")
     uris = _there(files, workspace.settings.landing)
     with (
-        a_session(workspace, spark) as session,
+        a_session(workspace, spark, little=True) as session,
         tempfile.TemporaryDirectory(prefix="sluice-") as folder,
         contextlib.ExitStack() as after,
     ):

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice")
 
+# What a run reads in seconds, packed files among it; to look at so many costs less than they save.
+LITTLE_FILES, LITTLE_BYTES = 32, 16 << 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileStream(ContinuedStream[FileCheckpoint]):
@@ -105,6 +108,12 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         if stream.closes and checkpoint.owes:
             return False
         return not awaited
+
+    def is_little(self, awaited: AbstractSet[str]) -> bool:
+        if len(awaited) > LITTLE_FILES:
+            return False
+        seen = look((uri_at(path, self.landing) for path in awaited), landing=self.landing)
+        return sum(one.size for one in seen) <= LITTLE_BYTES
 
     def unread(self, stream_id: str, awaited: AbstractSet[str]) -> FilesUnread | None:
         """Return FilesUnread, which names the `awaited` files that no batch has though they are still there, else None.

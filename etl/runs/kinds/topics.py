@@ -77,7 +77,7 @@ class TopicStream(ContinuedStream[TopicCheckpoint]):
     ) -> ReadAgain:
         from etl.sources.open import open_kind
 
-        with a_session(self.workspace, spark) as session:
+        with a_session(self.workspace, spark, little=True) as session:
             source = open_kind(session, self.kind, self.workspace.settings, models=self.workspace.models)
             now = source.now()
             gone, lost = (_lacking(source, now, _ranges_of(some)) for some in (leaving, before))

@@ -358,7 +358,7 @@ def _still_there(
         return [], []
     from etl.runs.spark_session import a_session
 
-    with a_session(workspace, spark) as session:
+    with a_session(workspace, spark, little=True) as session:
         return kind_of(pipeline).still_there(session, workspace.settings, ranges)
 
 

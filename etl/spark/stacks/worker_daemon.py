@@ -1,14 +1,36 @@
-"""Runs PySpark's daemon of Python workers; each worker writes its traceback to standard error when a signal asks for it.
+"""Runs PySpark's daemon of Python workers, which are forked from it with what they need already imported.
 
-PySpark can write tracebacks at an interval alone, those of workers that wait for work included.
+Each worker writes its traceback to standard error when a signal asks for it: PySpark can write tracebacks at an interval
+alone, those of workers that wait for work included.
 """
 
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 
 MODULE = "etl.spark.stacks.worker_daemon"
 ASK = signal.SIGURG  # a process that does not know it ignores it
+# What tasks run, and what PySpark hands them their rows by. By name: the daemon must know nothing of it to do its work.
+IMPORTED = (
+    *("pyspark.sql.pandas.serializers", "pyspark.sql.pandas.types", "pyarrow.parquet", "pandas"),
+    *("etl.delivery.stage", "etl.sources.json_records.files", "etl.sources.csv_records.files"),
+)
+
+
+def _prepare() -> None:
+    """Import what each worker would import again: pandas too, by which Arrow looks at the first list that it is given."""
+    import gc
+    from importlib import import_module
+
+    import pyarrow
+
+    for name in IMPORTED:
+        with suppress(ImportError):  # where a task needs it, it says so itself
+            import_module(name)
+    pyarrow.array([0])
+    gc.freeze()  # or the workers' collections of garbage would write to all pages that they share with the daemon
+
 
 if __name__ == "__main__":
     import faulthandler
@@ -17,4 +39,5 @@ if __name__ == "__main__":
 
     # The thread that the signal reaches is the main one, which runs what is asked of the worker.
     faulthandler.register(ASK, all_threads=False)
+    _prepare()
     manager()

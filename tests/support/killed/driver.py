@@ -27,12 +27,11 @@ from etl.common import steps
 from etl.common.database import Cursor
 from etl.common.errors import SluiceError
 from etl.common.steps import Step, reached
-from etl.delivery.batch import Batch, DeliveryContext, StagedChanges
+from etl.delivery.batch import Batch, DeliveryContext
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
 from etl.delivery.row_filter import TaskReport
-from etl.delivery.stage import StageTask, stage
-from etl.delivery.upsert_restore import stage_log
+from etl.delivery.stage import StagedChanges, StageTask, stage, stage_log
 from etl.delivery.withdrawal import NothingRead, Withdrawal
 from etl.ledger.quarantine import RowSelection, held_rows
 from etl.ledger.streams import register_stream

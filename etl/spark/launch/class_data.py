@@ -1,8 +1,8 @@
 """Archives Spark's classes as one run loaded them, so that the next maps them into memory: a start takes a third less.
 
-The JVM calls this class data sharing. `python -m etl.spark.class_data`, a step of `make install`, makes the archive for
-the Java and the class path in force, from a small stream that is thrown away. The JVM checks at every start whether the
-archive fits; one that does not is ignored, and costs only time.
+The JVM calls this class data sharing. `python -m etl.spark.launch.class_data`, a step of `make install`, makes the
+archive for the Java and the class path in force, from a small stream that is thrown away. The JVM checks at every start
+whether the archive fits; one that does not is ignored, and costs only time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from etl.common.settings import load_settings
 from etl.services import JarSet, java, spark_jars
 from etl.services import jars as resolve
 from etl.services.process import HOST, only_one
-from etl.spark import jvm_log
-from etl.spark.home import digest
 from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
+from etl.spark.launch import jvm_log
+from etl.spark.launch.home import digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

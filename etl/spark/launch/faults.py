@@ -13,8 +13,8 @@ from typing import Any
 from etl.common.errors import ServiceAway, SetupError, SluiceError
 from etl.common.outcome import without_secrets
 from etl.common.wording import visible
-from etl.spark import jvm_log
 from etl.spark.java_errors import causes
+from etl.spark.launch import jvm_log
 
 # What Java, or the script that launches it, reads of the environment.
 _READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")

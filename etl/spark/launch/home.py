@@ -39,6 +39,11 @@ def lean(folder: Path) -> Iterator[None]:
         del os.environ["SPARK_HOME"]
 
 
+def is_lean(home: Path) -> bool:
+    """Tell whether a home is one of those that `lean` makes."""
+    return (home / "jars").is_symlink() and (home / "jars").resolve() == spark_jars().resolve()
+
+
 def _home(folder: Path) -> Path:
     installed = spark_jars().parent
     home = folder / f"spark-{digest(installed)}"
