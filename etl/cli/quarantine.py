@@ -22,6 +22,7 @@ from etl.cli.shared import (
     given_reason,
     is_on_record,
     load,
+    open_declared,
     open_workspace,
     out,
     print_json,
@@ -245,7 +246,7 @@ def release(
     from etl.runs.replay.release import GIVEN_UP
     from etl.runs.replay.release import release as release_rows
 
-    workspace = _workspace(name)
+    workspace, pipeline = open_declared(name)
     changes = read_corrections(corrections, workspace.settings.bounds) if corrections else {}
     if changes and not (rows.named or rows.everything):
         rows = replace(rows, ids=list(changes))
@@ -255,7 +256,6 @@ def release(
             f"{corrections} corrects rows that this release does not choose: {first_few(strangers)}",
             remedy="choose these rows too, or remove them from the file",
         )
-    pipeline = load(name, workspace.settings)
     if not rows.ids:
         held = _as_they_are(name, held, changes, words=rows.words)
 

@@ -49,8 +49,8 @@ def a_session(
     suites = threading.Thread(target=registered, name="suites", daemon=True)
     suites.start()
     spark = start(workspace.settings, workspace.services, little=little)
-    start_workers(spark)
     try:
+        start_workers(spark)
         suites.join()
         with telling_of_end(spark), watching_command(spark, workspace.settings, queries=queries):
             yield spark

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from etl.common.errors import ServiceAway
 from etl.common.settings import Settings
 from etl.services import postgres, s3
-from etl.services.jarsets import JarSet, jars, java, spark_jars
+from etl.services.jarsets import JarSet, installed_java, jars, java, java_version, spark_jars
 from etl.services.process import only_one
 
 __all__ = [
@@ -23,8 +23,10 @@ __all__ = [
     "Status",
     "down",
     "find_postgres",
+    "installed_java",
     "jars",
     "java",
+    "java_version",
     "spark_jars",
     "status",
     "up",

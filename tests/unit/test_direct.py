@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from etl.services import java
 from etl.spark.launch import home
-from etl.spark.launch.direct import command_of
+from etl.spark.launch.direct import by_script, command_of
 
 MAIN = "org.apache.spark.deploy.SparkSubmit"
 CONFIGURATION = {
@@ -47,10 +48,15 @@ def the_launchers() -> list[str]:
     return said.stdout.strip("\0\n").split("\0")
 
 
+def command() -> list[str]:
+    with tempfile.TemporaryFile() as out:
+        return command_of(CONFIGURATION, out)
+
+
 def test_it_is_the_command_that_sparks_launcher_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -Da='b c'")
-    direct, launchers = command_of(CONFIGURATION), the_launchers()
-    assert direct is not None
+    assert by_script(CONFIGURATION) == ""
+    direct, launchers = command(), the_launchers()
     main = direct.index(MAIN)
     assert Path(direct[0]).resolve() == Path(launchers[0]).resolve()
     assert direct[1:main] == launchers[1 : launchers.index(MAIN)]
@@ -65,23 +71,53 @@ def test_it_is_the_command_that_sparks_launcher_makes(monkeypatch: pytest.Monkey
         ("HADOOP_CONF_DIR", "/etc/hadoop"),
         ("PYSPARK_SUBMIT_ARGS", "--verbose pyspark-shell"),
         ("SPARK_SUBMIT_OPTS", "-Da='b"),
+        ("SPARK_SUBMIT_OPTS", "-Da=b -Xmx9g"),
     ],
 )
 def test_what_the_script_goes_by_is_left_to_it(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    assert command_of(CONFIGURATION) is not None
     monkeypatch.setenv(name, value)
-    assert command_of(CONFIGURATION) is None
+    assert name in by_script(CONFIGURATION)
 
 
-def test_settings_that_only_the_launcher_reads_are_left_to_it() -> None:
-    assert command_of({**CONFIGURATION, "spark.driver.defaultJavaOptions": "-Da=b"}) is None
-
-
-def test_another_spark_is_launched_by_its_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_and_files_that_only_the_launcher_reads_are_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = "spark.driver.defaultJavaOptions"
+    assert by_script({**CONFIGURATION, named: "-Da=b"}) == named
+    assert by_script({**CONFIGURATION, "spark.driver.extraJavaOptions": "-Xmx9g"}) != ""
+    own = Path(os.environ["SPARK_HOME"])
+    (own / "conf").unlink()
+    (own / "conf").mkdir()
+    (own / "conf/spark-defaults.conf").touch()
+    assert by_script(CONFIGURATION) == f"{own}/conf/spark-defaults.conf"
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert command_of(CONFIGURATION) is None
+    assert by_script(CONFIGURATION) == "the home or the Python of another Spark"
+
+
+def test_a_home_that_was_moved_has_a_command_of_its_own_and_a_torn_one_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = command()
+    [kept] = tmp_path.glob("command-*")
+    kept.write_bytes(kept.read_bytes()[:100])
+    assert command() == before
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    Path(os.environ["SPARK_HOME"]).rename(moved / "spark")
+    kept.rename(moved / kept.name)
+    monkeypatch.setenv("SPARK_HOME", str(moved / "spark"))
+    assert f"{moved}/spark/jars/*" in command()[2]
+    assert f"{tmp_path}/spark" not in command()[2]
+
+
+def test_empty_settings_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONFIGURATION, "spark.driver.memory", "")
+    monkeypatch.setitem(CONFIGURATION, "spark.driver.extraClassPath", "")
+    direct = command()
+    assert "-Xmx1g" in direct
+    assert not direct[2].startswith(":")
 
 
 def test_a_java_that_lacks_a_module_is_not_asked_for_it(
@@ -93,8 +129,8 @@ def test_a_java_that_lacks_a_module_is_not_asked_for_it(
     (own / "bin" / "java").chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(own))
     added = "--add-modules=jdk.incubator.vector"
-    assert added in (command_of(CONFIGURATION) or [])
+    assert added in command()
     (own / "release").write_text('MODULES="java.base java.sql"\n')
-    assert added not in (command_of(CONFIGURATION) or [added])
+    assert added not in command()
     (own / "release").write_text('MODULES="java.base jdk.incubator.vector"\n')
-    assert added in (command_of(CONFIGURATION) or [])
+    assert added in command()

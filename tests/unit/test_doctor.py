@@ -13,6 +13,7 @@ from etl.common.settings import Settings
 from etl.operations.control import doctor, machine
 from etl.operations.control.doctor import kafka, open_to_others, remote_warnings
 from tests.support.data.orders import DECLARATION
+from tests.support.environment import JARS
 
 
 def warned(**settings: object) -> list[str]:
@@ -111,6 +112,14 @@ def test_brokers_that_take_no_connection_are_told_and_are_wrong_where_none_does(
         assert kafka(f"{away},{open_}").startswith(f"{open_} accepts connections; {away} does not: ")
         with pytest.raises(ServiceAway, match=rf"no broker accepts connections; {away} does not: .*refused"):
             kafka(away)
+
+
+def test_jars_without_an_archive_of_their_classes_are_warned_of(tmp_path: Path) -> None:
+    [said] = machine.slow_start(Settings(jars=tmp_path))
+    assert said.startswith(f"{tmp_path} has no archive of Spark's classes for this Java")
+    assert "-m etl.spark.launch.class_data` makes it" in said
+    assert list(machine.slow_start(Settings(jars=tmp_path, spark_master="yarn"))) == []
+    assert list(machine.slow_start(Settings(jars=JARS))) == []
 
 
 def test_the_machine_is_looked_at_and_each_fault_is_named(

@@ -130,6 +130,7 @@ def test_options_that_java_does_not_take_are_told_with_where_they_are_from(
     assert kind == "SetupError"
     assert "Unrecognized VM option 'NoSuchOption=1'" in seen
     assert "JAVA_TOOL_OPTIONS: -XX:NoSuchOption=1" in seen
+    assert "(from PATH) does not run" in seen or "(from JAVA_HOME" in seen
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -24,6 +24,8 @@ from etl.pipeline import loadable
 from etl.quality.arguments import mistakes
 from etl.quality.rules import suite_path
 from etl.quality.suite import read_suite
+from etl.services import JarSet
+from etl.spark.launch import class_data
 from etl.spark.launch.faults import environment_faults, environment_in_use
 
 LEAST_FREE = 1 << 30  # bytes of a disk: below it a batch's files and Spark's shuffles may not fit
@@ -38,6 +40,17 @@ def spark_environment() -> str:
     return (
         ", ".join(f"{name}={value}" for name, value in environment_in_use().items()) or "no variable is set"
     )
+
+
+def slow_start(settings: Settings) -> Iterator[str]:
+    """Yield what makes each start of a local Spark take longer than it need: no archive of its classes for this Java."""
+    folder = settings.jars / JarSet.SPARK
+    with suppress(SetupError):  # of a Java that is missing, which is told by itself
+        if settings.spark_master.startswith("local") and not (folder.is_dir() and class_data.option(folder)):
+            yield (
+                f"{settings.jars} has no archive of Spark's classes for this Java, and each run starts many seconds later:"
+                f" `{sys.executable} -m etl.spark.launch.class_data` makes it"
+            )
 
 
 def locale() -> str:

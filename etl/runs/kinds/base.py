@@ -74,7 +74,7 @@ class PipelineStream(ABC, Generic[Kind]):
         """Tell whether no batch is unfinished or owed and nothing is to be read, so that Spark need not be started."""
         return False
 
-    def is_little(self, awaited: AbstractSet[str]) -> bool:  # noqa: ARG002
+    def is_little(self, stream_id: str, awaited: AbstractSet[str]) -> bool:  # noqa: ARG002
         """Tell whether all that is to be read is known, and so little that a run of it is over in seconds."""
         return False
 

@@ -109,8 +109,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             return False
         return not awaited
 
-    def is_little(self, awaited: AbstractSet[str]) -> bool:
-        if len(awaited) > LITTLE_FILES:
+    def is_little(self, stream_id: str, awaited: AbstractSet[str]) -> bool:
+        if len(awaited) > LITTLE_FILES or not self.checkpoints.of(stream_id).settled:
             return False
         seen = look((uri_at(path, self.landing) for path in awaited), landing=self.landing)
         return sum(one.size for one in seen) <= LITTLE_BYTES

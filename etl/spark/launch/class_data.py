@@ -11,21 +11,37 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from etl.common.errors import SetupError, SluiceError
 from etl.common.settings import load_settings
-from etl.services import JarSet, java, spark_jars
+from etl.services import JarSet, java, java_version, spark_jars
 from etl.services import jars as resolve
-from etl.services.process import HOST, only_one
+from etl.services.process import HOST, make_folder, only_one
 from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
 from etl.spark.launch import jvm_log
-from etl.spark.launch.home import digest
+from etl.spark.launch.home import digest, lean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+WITH_PROFILES = 25  # the Java whose archives are made in one step (JEP 514)
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # else every class that can't be kept is a line
+
+
+class _Options(NamedTuple):
+    """The JVM's options to make an archive when it ends, and to start from one."""
+
+    made: str
+    used: str
+    suffix: str
+
+
+def _options() -> _Options:
+    """Return those of the Java in force: from 25 on, one also has what the JVM has learnt of the code."""
+    if java_version() >= WITH_PROFILES:
+        return _Options("-XX:AOTCacheOutput", "-XX:AOTCache", "aot")
+    return _Options("-XX:ArchiveClassesAtExit", "-XX:SharedArchiveFile", "jsa")
 
 
 def option(jars: Path) -> str:
@@ -34,7 +50,7 @@ def option(jars: Path) -> str:
     The text is empty when there is no archive.
     """
     archive = _archive(jars)
-    return f' -XX:SharedArchiveFile="{archive}"' if archive.exists() else ""
+    return f' {_options().used}="{archive}"' if archive.exists() else ""
 
 
 def make(jars: Path) -> None:
@@ -59,7 +75,7 @@ def _archive(jars: Path) -> Path:
     """Return the archive's path: its name tells the Java and the class path, and then what stands there now."""
     paths = [java().resolve(), spark_jars(), jars.absolute()]
     where, what = digest(paths), digest([path.stat().st_mtime_ns for path in paths])
-    return jars.absolute().parent / f"classes-{where}-{what}.jsa"
+    return jars.absolute().parent / f"classes-{where}-{what}.{_options().suffix}"
 
 
 def _learn(jars: Path, target: Path) -> None:
@@ -72,11 +88,12 @@ def _learn(jars: Path, target: Path) -> None:
         "spark.master": "local[1]",
         "spark.ui.enabled": "false",
         "spark.driver.extraClassPath": f"{jars}/*",
-        "spark.driver.extraJavaOptions": f'{COLLECTOR} {QUIET} -XX:ArchiveClassesAtExit="{target}"',
+        "spark.driver.extraJavaOptions": f'{COLLECTOR} {QUIET} {_options().made}="{target}"',
         "spark.sql.shuffle.partitions": "1",
     }
     try:
-        spark = launched(configuration | LOOPBACK | ROCKSDB, target.parent, {})
+        with lean(make_folder(target.parent / "home")):  # it stays: the archive goes by where its jars were
+            spark = launched(configuration | LOOPBACK | ROCKSDB, target.parent, {})
         gateway = spark.sparkContext._gateway
         assert gateway is not None
         with tempfile.TemporaryDirectory() as work:

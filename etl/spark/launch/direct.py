@@ -18,13 +18,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from etl.services import java
+from etl.common.errors import SetupError
+from etl.services import installed_java, java
+from etl.services.jarsets import OLDEST_JAVA
 from etl.services.process import only_one
-from etl.spark.launch.home import is_lean
+from etl.spark.launch.home import digest, is_lean
 
-_READS = ("SPARK_", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")  # beginnings of variables
-_KNOWN = {"SPARK_HOME", "SPARK_LOCAL_IP", _SUBMIT_OPTIONS := "SPARK_SUBMIT_OPTS"}
+# What the script and the launcher read, as their sources have it (4.3), but for what is put in here.
+_READS = (
+    *("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_DRIVER_MEMORY", "SPARK_MEM", "SPARK_LAUNCHER_OPTS"),
+    *("SPARK_PREPEND_CLASSES", "SPARK_TESTING", "SPARK_SQL_TESTING", "SPARK_ENV_LOADED"),
+    *("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS"),
+)
+_SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 _SETTINGS = {"spark.driver.defaultJavaOptions", "spark.driver.extraLibraryPath"}
+_FILES = ("spark-env.sh", "spark-defaults.conf", "java-opts")
 _CLASS_PATH, _OPTIONS, _MEMORY = (
     "spark.driver.extraClassPath",
     "spark.driver.extraJavaOptions",
@@ -37,43 +45,66 @@ _POLL_SECONDS = 0.01
 def launch_gateway(configuration: Mapping[str, str], out: IO[bytes]) -> Any:
     """Launch a JVM with these settings, which writes to `out`; return py4j's gateway to it, its process in `proc`.
 
-    Raises PySparkRuntimeError where the JVM ends instead of telling its address.
+    Raises PySparkRuntimeError where the JVM ends instead of telling its address, and SetupError where Spark's script is to
+    launch it and there is only the Java that was installed with Sluice.
     """
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway as connected
 
-    command = command_of(configuration)
-    if command is None:
+    if because := by_script(configuration):
+        _require_java_of_script(because)
         conf = SparkConf().setAll(list(configuration.items()))
         return connected(conf, popen_kwargs={"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
         address = Path(folder, "address")
-        process = _started(command, address, out)
+        process = _started(command_of(configuration, out), address, out)
         with _told(process, address):
             gateway = connected()  # type: ignore[no-untyped-call]
     gateway.proc = process
     return gateway
 
 
-def command_of(configuration: Mapping[str, str]) -> list[str] | None:
-    """Return the command of a JVM with these settings; None where Spark's script is to launch it."""
-    variables = {name for name in os.environ if name.startswith(_READS)} - _KNOWN
+def by_script(configuration: Mapping[str, str]) -> str:
+    """Say for what Spark's own script, or its launcher, is to launch the JVM; the text is empty where nothing needs them."""
     home = Path(os.environ.get("SPARK_HOME", ""))
-    if variables or _SETTINGS & configuration.keys() or not is_lean(home) or not (asked := _asked(home)):
-        return None
+    read = [name for name in _READS if os.environ.get(name)]
+    read += _SETTINGS & configuration.keys()
+    if not is_lean(home):
+        read.append("the home or the Python of another Spark")
+    read += [f"{home}/conf/{name}" for name in _FILES if (home / "conf" / name).exists()]
     try:
-        first, last = (
-            shlex.split(text)
-            for text in (os.environ.get(_SUBMIT_OPTIONS, ""), configuration.get(_OPTIONS, ""))
-        )
+        options = [*_words_of(_SUBMIT_OPTIONS, os.environ), *_words_of(_OPTIONS, configuration)]
     except ValueError:  # a quote that is not closed
-        return None
-    runner = java()
-    _, flag, class_path, _, *options = asked
-    paths = [configuration[_CLASS_PATH], class_path] if _CLASS_PATH in configuration else [class_path]
+        options = ["-Xmx"]
+    if any(one.startswith("-Xmx") for one in options):  # it refuses them, and says why
+        read.append(f"{_SUBMIT_OPTIONS} or {_OPTIONS}")
+    return ", ".join(sorted(read))
+
+
+def _words_of(name: str, where: Mapping[str, str]) -> list[str]:
+    return shlex.split(where.get(name, ""))
+
+
+def _require_java_of_script(because: str) -> None:
+    own = installed_java()
+    if own is not None and java().resolve() == own.resolve():
+        raise SetupError(
+            f"Spark's own script is to launch its JVM, because of {because}, and it can't launch the small Java that is"
+            " installed with Sluice, the only one in reach",
+            remedy=f"install Java {OLDEST_JAVA} or later and set JAVA_HOME to it, or take away what is named",
+        )
+
+
+def command_of(configuration: Mapping[str, str], out: IO[bytes]) -> list[str]:
+    """Return the command of a JVM with these settings; what Spark's launcher has to say goes to `out`."""
+    runner, home = java(), Path(os.environ["SPARK_HOME"])
+    _, flag, class_path, _, *options = _asked(home, out)
+    paths = [one for one in (configuration.get(_CLASS_PATH), class_path) if one]
     return [
         *(str(runner), flag, os.pathsep.join(paths)),
-        *(*first, f"-Xmx{configuration.get(_MEMORY, '1g')}", *last),
+        *_words_of(_SUBMIT_OPTIONS, os.environ),
+        f"-Xmx{configuration.get(_MEMORY) or '1g'}",
+        *_words_of(_OPTIONS, configuration),
         *(option for option in options if _has_modules(runner, option)),
         *(_MAIN, *(word for name, value in configuration.items() for word in ("--conf", f"{name}={value}"))),
         "pyspark-shell",
@@ -90,33 +121,49 @@ def _has_modules(runner: Path, option: str) -> bool:
     return there is None or set(modules.split(",")) <= set(there[1].split())
 
 
-def _asked(home: Path) -> Sequence[str]:
-    """Return the command that Spark's launcher makes where nothing is set, up to the main class; [] where it fails."""
+def _asked(home: Path, out: IO[bytes]) -> Sequence[str]:
+    """Return the command that Spark's launcher makes where nothing is set, up to the main class.
+
+    It is kept beside the home, for this PySpark and where the home is now. Raises PySparkRuntimeError where it fails.
+    """
     from pyspark import __version__
 
-    kept = home / f"command-{__version__}"
-    if not kept.exists():
+    kept = home.absolute().with_name(f"command-{__version__}-{digest(home.absolute())}")
+    if not (kept.exists() and _is_command(kept.read_bytes())):
         with only_one(home.parent):
-            words = [
-                str(java()),
-                "-Xmx128m",
-                "-cp",
-                f"{home}/jars/*",
-                "org.apache.spark.launcher.Main",
-                _MAIN,
-            ]
-            rest = {name: value for name, value in os.environ.items() if name != _SUBMIT_OPTIONS}
-            environment = {**rest, "SPARK_SCALA_VERSION": "2.13"}  # as its script has it
-            said = subprocess.run(
-                [*words, "pyspark-shell"], capture_output=True, check=False, env=environment
-            )
-            if said.returncode:  # the script fails by the same, and its log tells
-                return []
-            part = kept.with_suffix(".part")
-            part.write_bytes(said.stdout.partition(b"\0\n")[2] or said.stdout)
+            part = kept.with_name(f"{kept.name}.part")
+            with part.open("wb") as file:
+                file.write(_ask(home, out))
+                file.flush()
+                os.fsync(file.fileno())
             part.rename(kept)
-    words = kept.read_text().strip("\0\n").split("\0")
+    words = kept.read_text().split("\0")
     return words[: words.index(_MAIN)]
+
+
+def _ask(home: Path, out: IO[bytes]) -> bytes:
+    """Ask Spark's launcher, a program for a JVM of its own, for a driver's command."""
+    from pyspark.errors import PySparkRuntimeError
+
+    launcher = ("-Xmx128m", "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main")
+    rest = {name: value for name, value in os.environ.items() if name != _SUBMIT_OPTIONS}
+    said = subprocess.run(
+        [str(java()), *launcher, _MAIN, "pyspark-shell"],
+        stdout=subprocess.PIPE,
+        stderr=out,
+        check=False,
+        env={**rest, "SPARK_SCALA_VERSION": "2.13"},  # as its script has it
+    )
+    command = said.stdout.strip(b"\0\n")
+    if said.returncode or not _is_command(command):
+        out.write(said.stdout)
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    return command
+
+
+def _is_command(text: bytes) -> bool:
+    words = text.decode(errors="replace").split("\0")
+    return _MAIN in words[4:] and words[1] == "-cp" and words[3].startswith("-Xmx")
 
 
 def _started(command: Sequence[str], address: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:

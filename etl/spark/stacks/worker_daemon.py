@@ -7,7 +7,8 @@ alone, those of workers that wait for work included.
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
+import sys
+from contextlib import redirect_stdout, suppress
 
 MODULE = "etl.spark.stacks.worker_daemon"
 ASK = signal.SIGURG  # a process that does not know it ignores it
@@ -18,17 +19,26 @@ IMPORTED = (
 )
 
 
-def _prepare() -> None:
-    """Import what each worker would import again: pandas too, by which Arrow looks at the first list that it is given."""
+def prepare() -> None:
+    """Import what each worker would import again: pandas too, by which Arrow looks at the first list that it is given.
+
+    Spark reads the daemon's port from its standard output.
+    """
     import gc
+    import os
     from importlib import import_module
 
-    import pyarrow
+    with redirect_stdout(sys.stderr):
+        for name in IMPORTED:
+            with suppress(Exception):  # where a task needs it, it says so itself
+                import_module(name)
+        with suppress(Exception):
+            import numpy
+            import pyarrow
 
-    for name in IMPORTED:
-        with suppress(ImportError):  # where a task needs it, it says so itself
-            import_module(name)
-    pyarrow.array([0])
+            pyarrow.array([0])
+            # HAZARD: or all workers would draw the same numbers; Python's own `random` does so by itself.
+            os.register_at_fork(after_in_child=numpy.random.seed)
     gc.freeze()  # or the workers' collections of garbage would write to all pages that they share with the daemon
 
 
@@ -39,5 +49,5 @@ if __name__ == "__main__":
 
     # The thread that the signal reaches is the main one, which runs what is asked of the worker.
     faulthandler.register(ASK, all_threads=False)
-    _prepare()
+    prepare()
     manager()
