@@ -97,7 +97,8 @@ def _deliver_all(
         awaited=awaited,
     )
     stream_run.refuse_killer()
-    little = control.every is None and stream.is_little(stream_id, awaited)
+    local = workspace.settings.spark_master.startswith("local")
+    little = local and control.every is None and stream.is_little(stream_id, awaited)
     try:
         with raising_service_errors(), a_session(workspace, spark, queries=False, little=little) as session:
             stream_run.deliver_all(session)
