@@ -149,9 +149,12 @@ def _progress(told: Any) -> StreamingProgress:
     progress: StreamingProgress = json.loads(told.json())
     rows = progress["numInputRows"]
     records = sum(counts) if counts and rows else rows
-    rates = {name: rate for name in RATES if math.isfinite(rate := getattr(told, name)())}
-    counted = {name: rate * records / rows if rows else rate for name, rate in rates.items()}
-    return {**progress, **dict.fromkeys(RATES), **counted, "numInputRows": records}
+
+    def rate(name: str) -> float | None:
+        of_rows: float = getattr(told, name)()
+        return of_rows * records / (rows or 1) if math.isfinite(of_rows) else None
+
+    return {**progress, **{name: rate(name) for name in RATES}, "numInputRows": records}
 
 
 def _insert(

@@ -56,8 +56,10 @@ class JarSet(StrEnum):
     KAFKA = "kafka"  # a broker, for the tests and for trying by hand
 
 
-# Of a JVM whose server is asked little: the second compiler costs it more than it wins, half of all its time.
-SMALL_SERVER = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# For a JVM that is asked little: what the second compiler makes of its code pays after half a minute of work, and until then
+# takes half of all its time.
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+SMALL_SERVER = ("-Xmx256m", "-XX:+UseSerialGC", FIRST_COMPILER)
 
 
 def java() -> Path:
@@ -68,18 +70,18 @@ def java() -> Path:
     home = os.environ.get("JAVA_HOME")
     executable = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     where = f"from JAVA_HOME={home}" if home else "from PATH"
-    old = executable is not None and (_version_in(_said_of_itself(executable)) or OLDEST_JAVA) < OLDEST_JAVA
-    if not home and (executable is None or old) and (own := installed_java()):
-        executable, where = str(own), "installed with Sluice"
+    if not home and (executable is None or (_version_of(executable) or OLDEST_JAVA) < OLDEST_JAVA):
+        own = installed_java()
+        executable, where = (str(own), "installed with Sluice") if own else (executable, where)
     install = f"install Java {OLDEST_JAVA} or later and set JAVA_HOME to it"
     if home and installed_java():
         install = f"unset JAVA_HOME, for Sluice brings a Java, or {install}"
     if executable is None:
         raise SetupError(f"no java {where.replace('from', 'in')}", remedy=install)
-    said = _said_of_itself(executable)
-    version = _version_in(said)
+    version = _version_of(executable)
     if version is None:
-        raise SetupError(f"{executable} ({where}) does not run: {said.strip()[-200:]}", remedy=install)
+        said = _said_of_itself(executable).strip()[-200:]
+        raise SetupError(f"{executable} ({where}) does not run: {said}", remedy=install)
     if version < OLDEST_JAVA:
         raise SetupError(f"{executable} ({where}) is Java {version}, too old", remedy=install)
     return Path(executable)
@@ -96,11 +98,13 @@ def installed_java() -> Path | None:
 
 def java_version() -> int:
     """Return the feature version of the Java in force, such as 17. Raises what `java` raises."""
-    return _version_in(_said_of_itself(str(java()))) or OLDEST_JAVA
+    version = _version_of(str(java()))
+    assert version is not None, "`java` refuses one that tells none"
+    return version
 
 
-def _version_in(said: str) -> int | None:
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+def _version_of(executable: str) -> int | None:
+    version = re.search(r'version "(?:1\.)?(\d+)', _said_of_itself(executable))
     return int(version[1]) if version else None
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 # A batch wants throughput: parsing takes a tenth less than under G1. And Spark's classes take 120 MB: where the JVM
 # collects its whole heap each time they have grown, as it does by default from 21 MB on, a short run waits 0.2 s for it.
 COLLECTOR = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
-# What the second compiler makes of Spark's code pays after half a minute of work; until then it takes a core from it.
-FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 LOOPBACK = {"spark.driver.bindAddress": HOST, "spark.driver.host": HOST}
 # What a transform keeps stays off the heap.
 ROCKSDB = {
@@ -60,30 +58,29 @@ def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, 
     end_with_this(gateway.proc)
     refuse_values(gateway, {name: value for name, value in given.items() if configuration[name] == value})
     handler = signal.getsignal(signal.SIGINT)
-    _leave_ends_untold(SparkContext(conf=conf, gateway=gateway))
+    _leave_ends_untold(SparkContext(conf=conf, gateway=gateway), gateway.proc)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
     return SparkSession.builder.getOrCreate()
 
 
-def _leave_ends_untold(context: SparkContext) -> None:
+def _leave_ends_untold(context: SparkContext, process: subprocess.Popen[bytes]) -> None:
     """Keep the server of accumulators from printing a traceback where the JVM has ended: whoever waits for it tells that."""
     server: Any = context._accumulatorServer
     told = server.handle_error
 
     def handle_error(request: Any, address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError) and not _ends(context):
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError) and not _ends(process):
             told(request, address)
 
     server.handle_error = handle_error
 
 
-def _ends(context: SparkContext) -> bool:
-    """Tell whether the JVM has ended, or does within a second: its sockets close before it is gone."""
-    process = getattr(context._gateway, "proc", None)
+def _ends(process: subprocess.Popen[bytes]) -> bool:
+    """Tell whether a JVM has ended, or does within a second: its sockets close before it is gone."""
     with suppress(subprocess.TimeoutExpired):
-        return process is not None and process.wait(timeout=1) is not None
-    return False
+        process.wait(timeout=1)
+    return process.returncode is not None
 
 
 @contextmanager

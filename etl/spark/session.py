@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from etl.common.errors import SetupError
 from etl.common.settings import Settings, load_settings
 from etl.services import JarSet, Services, jars, java
+from etl.services.jarsets import FIRST_COMPILER
 from etl.services.process import HOST, make_folder
 from etl.spark.checkpoint.format import COMPACTED
-from etl.spark.jvm import COLLECTOR, FIRST_COMPILER, LOOPBACK, ROCKSDB, launched
+from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
 from etl.spark.launch import class_data, home
+from etl.spark.launch.faults import READ_BY_JAVA
 from etl.spark.stacks import worker_daemon
 
 if TYPE_CHECKING:
@@ -152,10 +154,8 @@ def start(settings: Settings, services: Services, *, little: bool = False) -> Sp
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", HOST)
     conf = configuration(settings, services)
-    chosen = (
-        os.environ.get(name, "") for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
-    )
-    if little and local and not _COMPILERS.search(" ".join([conf[_DRIVER_OPTIONS], *chosen])):
+    chosen = [conf[_DRIVER_OPTIONS], *(os.environ.get(name, "") for name in READ_BY_JAVA)]
+    if little and local and not any(map(_COMPILERS.search, chosen)):
         conf[_DRIVER_OPTIONS] += f" {FIRST_COMPILER}"
     # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
     python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable

@@ -72,17 +72,22 @@ def by_script(configuration: Mapping[str, str]) -> str:
     if not is_lean(home):
         read.append("the home or the Python of another Spark")
     read += [f"{home}/conf/{name}" for name in _FILES if (home / "conf" / name).exists()]
-    try:
-        options = [*_words_of(_SUBMIT_OPTIONS, os.environ), *_words_of(_OPTIONS, configuration)]
-    except ValueError:  # a quote that is not closed
-        options = ["-Xmx"]
-    if any(one.startswith("-Xmx") for one in options):  # it refuses them, and says why
-        read.append(f"{_SUBMIT_OPTIONS} or {_OPTIONS}")
+    if not all(_is_taken(text) for text in _options(configuration)):
+        read.append(f"{_SUBMIT_OPTIONS} or {_OPTIONS}")  # the launcher says why
     return ", ".join(sorted(read))
 
 
-def _words_of(name: str, where: Mapping[str, str]) -> list[str]:
-    return shlex.split(where.get(name, ""))
+def _options(configuration: Mapping[str, str]) -> tuple[str, str]:
+    """Return Java's options that stand before the size of its heap in the command, and those behind it."""
+    return os.environ.get(_SUBMIT_OPTIONS, ""), configuration.get(_OPTIONS, "")
+
+
+def _is_taken(options: str) -> bool:
+    """Tell whether the launcher takes options of Java: it refuses the size of the heap, and a quote that is not closed."""
+    try:
+        return not any(word.startswith("-Xmx") for word in shlex.split(options))
+    except ValueError:
+        return False
 
 
 def _require_java_of_script(because: str) -> None:
@@ -100,11 +105,10 @@ def command_of(configuration: Mapping[str, str], out: IO[bytes]) -> list[str]:
     runner, home = java(), Path(os.environ["SPARK_HOME"])
     _, flag, class_path, _, *options = _asked(home, out)
     paths = [one for one in (configuration.get(_CLASS_PATH), class_path) if one]
+    first, last = map(shlex.split, _options(configuration))
     return [
         *(str(runner), flag, os.pathsep.join(paths)),
-        *_words_of(_SUBMIT_OPTIONS, os.environ),
-        f"-Xmx{configuration.get(_MEMORY) or '1g'}",
-        *_words_of(_OPTIONS, configuration),
+        *(*first, f"-Xmx{configuration.get(_MEMORY) or '1g'}", *last),
         *(option for option in options if _has_modules(runner, option)),
         *(_MAIN, *(word for name, value in configuration.items() for word in ("--conf", f"{name}={value}"))),
         "pyspark-shell",
@@ -132,10 +136,7 @@ def _asked(home: Path, out: IO[bytes]) -> Sequence[str]:
     if not (kept.exists() and _is_command(kept.read_bytes())):
         with only_one(home.parent):
             part = kept.with_name(f"{kept.name}.part")
-            with part.open("wb") as file:
-                file.write(_ask(home, out))
-                file.flush()
-                os.fsync(file.fileno())
+            part.write_bytes(_ask(home, out))
             part.rename(kept)
     words = kept.read_text().split("\0")
     return words[: words.index(_MAIN)]

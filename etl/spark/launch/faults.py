@@ -17,8 +17,8 @@ from etl.spark.java_errors import causes
 from etl.spark.launch import jvm_log
 
 # What Java, or the script that launches it, reads of the environment.
-_READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-_READ = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", *_READ_BY_JAVA)
+READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_READ = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", *READ_BY_JAVA)
 _TELLS = re.compile(r"(?i)error|exception|unrecognized|invalid|unsupported|could not|cannot|can't|no such")
 # Objects of Spark whose initialization registers its settings, each with the check of its values.
 _ENTRIES = (
