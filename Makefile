@@ -26,6 +26,7 @@ $(VENV)/.installed: requirements.txt pyproject.toml | $(filter .tools/bin/uv,$(U
 	@test -x $(BIN)/python || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV)
 	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q etl
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed

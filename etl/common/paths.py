@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+import pyarrow as pa
 from pyarrow import fs
 
 from etl.common.errors import SetupError
@@ -67,6 +68,13 @@ def is_utf8(path: str) -> bool:
     Bytes of a local file's name that are no UTF-8 are lone surrogates in Python.
     """
     return shown(path) == path
+
+
+def path_array(paths: Iterable[str]) -> pa.StringArray:
+    """Return paths as an Arrow array, in their order, without pandas, which `pyarrow.array` imports at its first list."""
+    builder = pa.lib.StringBuilder()
+    builder.append_values(paths)
+    return builder.finish()
 
 
 def require_utf8(paths: Iterable[str]) -> None:

@@ -58,7 +58,6 @@ def up(settings: Settings) -> Services:
     """Start the embedded services that do not run yet, and return how to reach PostgreSQL and S3."""
     if not (settings.embedded_postgres or settings.embedded_s3):
         return _services(settings, None, None)
-    java()  # before anything is started: Spark needs it too
     with only_one(settings.home), _not_alone(settings):
         port = s3.start(_s3(settings)) if settings.embedded_s3 else None
         dsn = postgres.start(_postgres(settings)) if settings.embedded_postgres else None

@@ -109,6 +109,13 @@ def _claim(port: int) -> bool:
     return True
 
 
+def listens(port: int) -> bool:
+    """Tell whether something on this machine takes connections on a port."""
+    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        return True
+    return False
+
+
 def choose_port(service: str, wanted: int, memory: Path) -> int:
     """Choose the port to listen on: the one the settings want, else the remembered one, else any free one.
 

@@ -26,6 +26,7 @@ from etl.services.process import (
     by_no_proxy,
     choose_port,
     have_ended,
+    listens,
     lives,
     make_folder,
     recall,
@@ -121,7 +122,10 @@ def start(server: S3) -> int:
                 f"the embedded S3 server runs on port {port}, the settings want {server.port}",
                 remedy="`sluice down`, then run the same command again",
             )
-        _wait_until_ready(server, process, port)
+        if not listens(
+            port
+        ):  # whoever started it was killed; to ask it with a client takes a tenth of a second
+            _wait_until_ready(server, process, port)
         return port
     return _launch(server)
 

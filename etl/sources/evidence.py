@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common.errors import ServiceAway, SetupError
-from etl.common.paths import REQUESTS, landing_path, s3_client, to_path, to_uri
+from etl.common.paths import REQUESTS, landing_path, path_array, s3_client, to_path, to_uri
 from etl.common.wording import pluralize
 from etl.ledger.inputs import Input
 from etl.sources.listing import refuse_no_file
@@ -50,7 +50,7 @@ def paths_of(uris: pa.ChunkedArray, landing: str) -> pa.ChunkedArray:
         plain = pc.and_(pc.starts_with(some, below), pc.invert(pc.match_substring(some, "%")))
         others = [path_of(uri, landing) for uri in some.filter(pc.invert(plain)).to_pylist()]
         rest = pc.utf8_slice_codeunits(some, len(below))
-        return pc.replace_with_mask(rest, pc.invert(plain), pa.array(others, pa.string()))
+        return pc.replace_with_mask(rest, pc.invert(plain), path_array(others))
 
     return pa.chunked_array([paths(chunk) for chunk in uris.chunks], pa.string())
 

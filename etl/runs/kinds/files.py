@@ -14,12 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common.database import Cursor, transaction
 from etl.common.errors import CheckpointDamaged, FilesUnread, InputsChanged, ServiceAway, SluiceError
-from etl.common.paths import is_utf8, shown
+from etl.common.paths import is_utf8, path_array, shown
 from etl.common.wording import first_few, pluralize
 from etl.ledger import deliveries, leases, pipelines, streams
 from etl.ledger.inputs import Input
@@ -98,7 +97,7 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         if not paths or not checkpoint.offsets:
             return {*paths}
         behind = paths_of(checkpoint.uris_until(checkpoint.offsets[-1]), self.landing)
-        named = pa.array(filter(is_utf8, paths), pa.string())  # Spark can't read others
+        named = path_array(filter(is_utf8, paths))  # Spark can't read others
         return {*paths} - set(named.filter(pc.is_in(named, value_set=behind)).to_pylist())
 
     def nothing_new(self, stream: StreamState, awaited: AbstractSet[str]) -> bool:
@@ -159,7 +158,7 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         counted = checkpoint.uris_until(delivered)
         paths = paths_of(counted, self.landing)
         with transaction(self.dsn) as cursor:
-            live = pa.array(deliveries.live_paths(cursor, known.pipeline), pa.string())
+            live = path_array(deliveries.live_paths(cursor, known.pipeline))
         lacking = pc.invert(pc.is_in(paths, value_set=live))
         taken, uris = in_stream(self.pipeline), counted.filter(lacking).to_pylist()
         unknown = dict(zip(paths.filter(lacking).to_pylist(), uris, strict=True))

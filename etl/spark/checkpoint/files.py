@@ -18,8 +18,8 @@ from etl.common.wording import pluralize
 from etl.spark.checkpoint.format import (
     COMPACT,
     COMPACTED,
-    LOG,
     NO_ENTRY,
+    NO_FILES,
     About,
     FileLike,
     LoggedFile,
@@ -70,7 +70,7 @@ class FileCheckpoint(PlannableCheckpoint):
         with self._or_damaged():
             ends = self._ends(batch_id)
             by_source = [self._entries(source, NO_ENTRY, end) for source, end in enumerate(ends)]
-        return pa.concat_tables([LOG.empty_table(), *by_source])["uri"]
+        return pa.concat_tables([NO_FILES, *by_source])["uri"]
 
     def logged(self) -> tuple[LoggedFile, ...]:
         """Return every file that Spark counts as seen, those of a batch not yet planned included.
@@ -128,7 +128,7 @@ class FileCheckpoint(PlannableCheckpoint):
                 files = files.filter((pc.field("entry") >= first) & (pc.field("entry") <= wanted))
             entries.insert(0, files)
             wanted = first - 1
-        return pa.concat_tables([LOG.empty_table(), *entries])
+        return pa.concat_tables([NO_FILES, *entries])
 
     def _log_file(self, source: int, entry: int) -> tuple[str, pa.Table]:
         """Return the name and the files of the log file that tells an entry. Raises Torn when there is none.

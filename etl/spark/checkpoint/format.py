@@ -36,6 +36,7 @@ NO_ENTRY = -1  # the offset of a source that has given nothing yet
 VOID_OFFSET = "-"
 
 LOG = pa.schema([("uri", pa.string()), ("mtime_ms", pa.int64()), ("entry", pa.int64())])  # a LoggedFile a row
+NO_FILES = pa.Table.from_batches([], LOG)
 
 _LOGGED = pa.schema(zip(("path", "timestamp", "batchId"), LOG.types, strict=True))  # as Spark names them
 _VERSION = "v1"
