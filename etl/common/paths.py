@@ -159,4 +159,5 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fs.S3FileSystem:
         force_virtual_addressing=False,
         connect_timeout=5,
         request_timeout=30,
+        allow_delayed_open=True,  # a small object in one request, not three
     )

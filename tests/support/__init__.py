@@ -2,6 +2,7 @@
 
 airflow         a whole Airflow, the browser that looks at its pages, and what listens to its alerts
 arrow_driver    drives the real stage and commit from Arrow batches, without Spark
+asked           counts what PostgreSQL and S3 are asked, by proxies before them
 backups         databases that go back in time
 commands        the command `sluice` in the test's own process, over its Spark
 compose         docker-compose.yml's set as processes of this machine

@@ -23,6 +23,7 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
+from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
@@ -92,7 +93,8 @@ class _Drafts(MetastoreCatalog, NoopCatalog):
         staged = self._update_and_stage_table(table, table.name(), requirements, updates)
         version = self._parse_metadata_version(staged.metadata_location)
         location = f"{staged.metadata.location}/metadata/{version:05d}-{self._name}.metadata.json"
-        self._write_metadata(staged.metadata, staged.io, location)
+        # Its name is random, so nothing is there yet; pyiceberg would ask S3 so twice.
+        ToOutputFile.table_metadata(staged.metadata, staged.io.new_output(location), overwrite=True)
         return CommitTableResponse(metadata=staged.metadata, **{"metadata-location": location})
 
 

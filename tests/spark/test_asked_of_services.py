@@ -1,0 +1,48 @@
+"""How often a run and a batch ask PostgreSQL, S3 and Spark: counts, which docs/benchmarks.md has in a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from etl.pipeline import load_pipeline
+from etl.runs.run import run
+from etl.runs.workspace import Workspace
+from tests.support.asked import counted
+from tests.support.data.orders import NAME, orders
+from tests.support.home import Home
+
+
+def test_a_batch_asks_the_services_as_often_as_the_table_says(home: Home) -> None:
+    """Four batches of one file each, of a pipeline that has delivered before; a row of each is held."""
+    assert home.spark is not None
+    scheduler = home.spark.sparkContext._jsc.sc().dagScheduler()
+    home.declare(max_files=1)
+    home.land("orders/0.jsonl", orders(0, 10, negative=[3]))
+    home.run()
+    for number in range(1, 5):
+        home.land(f"orders/{number}.jsonl", orders(10 * number, 10, negative=[10 * number]))
+
+    with counted(home.place.services) as (services, postgres, s3):
+
+        def asked() -> Counter[str]:
+            return Counter(jobs=scheduler.numTotalJobs(), **postgres.counts, **s3.counts)
+
+        looks = [asked()]
+        place = Workspace(settings=home.place.settings, services=services)
+        done = run(
+            place,
+            load_pipeline(NAME, place.settings.pipelines),
+            spark=home.spark,
+            progress=lambda _: looks.append(asked()),
+        )
+    assert done.batches == 4
+    first, *others = [after - before for before, after in pairwise(looks)]
+    assert (first["PUT"], first["HEAD"], first["GET"], first["jobs"]) == (10, 7, 8, 3)
+    assert first["connections"] <= 3
+    for batch in others:
+        assert (batch["PUT"], batch["HEAD"], batch["GET"], batch["jobs"]) == (10, 4, 3, 3)
+        assert batch["connections"] <= 2  # its task's, and that of what keeps Spark's figures
+        assert not batch["POST"] + batch["DELETE"]
+    # heartbeats, of five statements, come beside
+    assert min(batch["statements"] for batch in others) <= 76
