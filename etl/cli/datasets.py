@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from etl.cli.shared import DONE_SO_FAR, open_workspace, out, telling_of_new_home
+from etl.common.number_ranges import MOST
 from etl.common.settings import load_settings
 from etl.common.wording import pluralize
 from etl.spark.signals import leaves
@@ -19,7 +20,8 @@ def land(
     ],
     days: Annotated[str | None, typer.Option(help="First..last day, such as 2013-01-01..2013-01-31.")] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the generated data sets (all but the flights).")
+        int | None,
+        typer.Option(min=0, max=MOST, help="Seed of the generated data sets (all but the flights)."),
     ] = None,
 ) -> None:
     """Land a data set the way an upstream would; landing again changes nothing."""

@@ -50,7 +50,7 @@ Reason = Annotated[str | None, typer.Option(help="Rows that carry this reason.")
 All = Annotated[bool, typer.Option("--all", help="Every held row of the pipeline.")]
 Why = Annotated[str, typer.Option(callback=given_reason, help="The reason, kept with each row.")]
 Status = Annotated[str, typer.Option(help="held, released, discarded or superseded.")]
-Limit = Annotated[int, typer.Option(min=1, help="At most so many rows.")]
+Limit = Annotated[int, typer.Option(min=1, max=MOST, help="At most so many rows.")]
 
 
 @dataclass(frozen=True, kw_only=True)

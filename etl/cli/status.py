@@ -26,6 +26,7 @@ from etl.cli.shared import (
     shown,
     who,
 )
+from etl.common.number_ranges import MOST, WIDEST
 from etl.common.settings import load_settings
 from etl.common.steps import PHASES
 from etl.common.wording import drifted, first_few, left_out, pluralize
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 def state(
     name: PipelineName,
-    rows: Annotated[int, typer.Option(min=0, help="How many rows of each store are shown.")] = 10,
+    rows: Annotated[int, typer.Option(min=0, max=WIDEST, help="How many rows of each store are shown.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Show what the transform keeps between batches: how many keys, and some of them. Nothing is changed."""
@@ -239,7 +240,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show each pipeline's state and what it waits for; for one pipeline also its newest batches."""
-    from etl.operations.control.retire import retired
+    from etl.operations.control.retire import retired, undeclared
     from etl.operations.control.status import states
     from etl.pipeline import load_pipelines
 
@@ -251,6 +252,9 @@ def status(
         show(out, pipelines)
         if name is None and (gone := retired(workspace.services.postgres)):
             out.print(shown(f"retired, and not shown: {first_few(gone)}"))
+        if name is None and (lost := undeclared(workspace, (one.pipeline for one in pipelines))):
+            told = f"on record, and declared no more: {first_few(lost)}; `sluice retire {lost[0]} --why WHY` ends that"
+            out.print(shown(told))
         if airflow := where(workspace.settings):
             out.print(airflow)
     if name is None:
@@ -261,7 +265,7 @@ def status(
 
 def decide(
     name: PipelineName,
-    batch: Annotated[int, typer.Option(help="The stopped batch's id.")],
+    batch: Annotated[int, typer.Option(max=MOST, help="The stopped batch's id.")],
     why: Annotated[str, typer.Option(callback=given_reason, help="The reason, kept with the decision.")],
     quarantine_all: Annotated[
         bool,

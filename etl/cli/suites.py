@@ -25,6 +25,7 @@ from etl.cli.shared import (
     who,
 )
 from etl.common.errors import ContractBroken, SetupError
+from etl.common.number_ranges import WIDEST
 from etl.common.wording import pluralize
 from etl.pipeline.intervals import moment
 from etl.spark.signals import leaves
@@ -86,13 +87,14 @@ def _share(share: float | None, part: int, whole: int, noun: str) -> str:
     return f"none {noun}" if share is None else f"{share:.3f} ({part:,} of {whole:,} {noun})"
 
 
-Last = Annotated[int, typer.Option(metavar="N", help="How many of the newest batches.")]
+VALUE_WIDTH = 14  # characters of a row's values at least, with what separates them
+Last = Annotated[int, typer.Option(metavar="N", max=WIDEST, help="How many of the newest batches.")]
 
 
 def try_(
     name: PipelineName,
     files: Annotated[list[str], typer.Option("--input", metavar="FILE", help="A file to read; repeatable.")],
-    rows: Annotated[int, typer.Option(min=0, help="How many rows of each kind are shown.")] = 3,
+    rows: Annotated[int, typer.Option(min=0, max=WIDEST, help="How many rows of each kind are shown.")] = 3,
     plan: Annotated[bool, typer.Option("--plan", help="Show Spark's plan of the transform as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -119,9 +121,9 @@ def show(tried: Tried, *, plan: bool) -> None:
         f"{tried.pipeline}: {pluralize(files, 'file')}; {pluralize(tried.delivered, 'row')} delivered, {held:,} held"
     )
     named = list(tried.columns.items())
-    _table("delivered", ["column", "type"], _upright(named, tried.rows))
+    _upright("delivered", named, tried.rows)
     bad = [("; ".join(reasons), *row) for reasons, row in tried.held_rows]
-    _table("held", ["column", "type"], _upright([("reasons", ""), *named], bad) if bad else [])
+    _upright("held", [("reasons", ""), *named], bad)
     malformed = [(raw, file, detail or "") for raw, file, detail in tried.malformed_records]
     _table("held as malformed", ["record", "file", "detail"], malformed)
     rules = [
@@ -140,9 +142,17 @@ def show(tried: Tried, *, plan: bool) -> None:
         out.print(f"a run would stop here: {stop}")
 
 
-def _upright(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
-    """Return a line for each column: its name and type, then its value in each row; there may be no rows."""
-    return [(*column, *(row[index] for row in rows)) for index, column in enumerate(columns)]
+def _upright(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> None:
+    """Print a line for each column: its name and type, then its value in as many rows as the width has room for.
+
+    The other rows follow in tables of their own.
+    """
+    beside = max(1, out.width // VALUE_WIDTH - len(columns[0]))
+    for first in range(0, len(rows), beside):
+        some = rows[first : first + beside]
+        of = f", rows {first + 1} to {first + len(some)} of {len(rows)}" if len(rows) > beside else ""
+        lines = [(*column, *(row[index] for row in some)) for index, column in enumerate(columns)]
+        _table(f"{title}{of}", ["column", "type"], lines)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from etl.cli.shared import as_given, err, open_declared, out, who
+from etl.common.number_ranges import MOST
 
 if TYPE_CHECKING:
     from etl.runs.recovery.withdrawal import Withdrawn
@@ -15,6 +16,7 @@ Before = Annotated[
     int | None,
     typer.Option(
         metavar="DELIVERY",
+        max=MOST,
         help="Go back: take this delivery and all after it out of both sinks, with the state as it was before; the next run"
         " reads their inputs again. For a transform that keeps state; needs --why.",
     ),

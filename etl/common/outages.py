@@ -134,7 +134,7 @@ def service_error(error: BaseException) -> SluiceError | None:
     if found := _AWS_SETTINGS.search(text):
         return SetupError(
             f"AWS' settings can't be used: {found[1].strip()}",
-            remedy="correct or unset what it names: AWS_PROFILE and other AWS_* variables, or the files in ~/.aws",
+            remedy="set, correct or unset what it names: AWS_PROFILE and other AWS_* variables, or the files in ~/.aws",
         )
     return (refused(error) or _scarce(error)) if isinstance(error, OSError) else None
 

@@ -59,6 +59,8 @@ class JarSet(StrEnum):
 # For a JVM that is asked little: what the second compiler makes of its code pays after half a minute of work, and until then
 # takes half of all its time.
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+# What Java reads of the environment, whoever runs it.
+JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 SMALL_SERVER = ("-Xmx256m", "-XX:+UseSerialGC", FIRST_COMPILER)
 
 
@@ -81,6 +83,8 @@ def java() -> Path:
     version = _version_of(executable)
     if version is None:
         said = _said_of_itself(executable).strip()[-200:]
+        if given := [name for name in JAVA_OPTIONS if os.environ.get(name)]:
+            install = f"correct or unset {' and '.join(given)}; or {install}"
         raise SetupError(f"{executable} ({where}) does not run: {said}", remedy=install)
     if version < OLDEST_JAVA:
         raise SetupError(f"{executable} ({where}) is Java {version}, too old", remedy=install)

@@ -34,6 +34,7 @@ class Cause(Enum):
         auto()
     )  # Hadoop takes it for no name of a file, or of one in a folder that it lists for a glob
     STACK_OVERFLOW = auto()
+    WORKER_UNSTARTED = auto()  # there is no Python on an executor, or none that runs a worker
     WORKER_ENDED = auto()  # a Python worker is gone, and has not said why
 
 
@@ -148,6 +149,10 @@ SIGNS: Mapping[Cause, tuple[str, ...]] = {
     ),
     Cause.NAME_REFUSED: (r"^java\.net\.URISyntaxException",),
     Cause.STACK_OVERFLOW: (r"java\.lang\.StackOverflowError",),
+    Cause.WORKER_UNSTARTED: (
+        r"^java\.io\.IOException: Cannot run program",
+        r"occurred while reading the port number from \S+daemon",
+    ),
     Cause.WORKER_ENDED: (r"Python worker exited unexpectedly",),
 }
 _SCHEMAS = "StructType"  # is in the line of a message that names both schemas of a state

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from etl.common.errors import SparkEnded
+from etl.common.errors import SetupError, SparkEnded
 from etl.services.process import HOST
 from etl.spark.java_errors import Cause, classify, memory_line
 from etl.spark.launch import jvm_log
@@ -109,7 +109,10 @@ _SUBMITS = re.compile(r"spark-submit|SparkSubmit")
 
 @contextmanager
 def telling_of_end(spark: SparkSession) -> Iterator[None]:
-    """Raise SparkEnded where the block fails because Spark's JVM, or a Python worker of its, has ended."""
+    """Raise SparkEnded where the block fails because Spark's JVM, or a Python worker of its, has ended.
+
+    Raises SetupError where no Python worker can be started.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -118,7 +121,14 @@ def telling_of_end(spark: SparkSession) -> Iterator[None]:
     except (OSError, EOFError, Py4JError, PySparkException) as error:
         if not _is_alive(spark):
             raise _jvm_ended(spark) from error
-        if said := classify(error).get(Cause.WORKER_ENDED):
+        found = classify(error)
+        if said := found.get(Cause.WORKER_UNSTARTED):
+            raise SetupError(
+                f"An executor of Spark can't start a Python worker: {said}",
+                remedy="let PYSPARK_PYTHON, or spark.pyspark.python in SLUICE_SPARK_CONF, name a Python that is on every"
+                " machine of the cluster and has Sluice installed",
+            ) from error
+        if said := found.get(Cause.WORKER_ENDED):
             raise SparkEnded(
                 f"A Python worker of Spark ended in the middle of its task: {said}",
                 remedy="`dmesg` tells whether the kernel ended it for want of memory; a library that the transform calls"

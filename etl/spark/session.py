@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,6 +19,7 @@ from etl.spark.checkpoint.format import COMPACTED
 from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
 from etl.spark.launch import class_data, home
 from etl.spark.launch.faults import READ_BY_JAVA
+from etl.spark.launch.worker_python import require_worker_python, worker_python
 from etl.spark.stacks import worker_daemon
 
 if TYPE_CHECKING:
@@ -157,9 +157,7 @@ def start(settings: Settings, services: Services, *, little: bool = False) -> Sp
     chosen = [conf[_DRIVER_OPTIONS], *(os.environ.get(name, "") for name in READ_BY_JAVA)]
     if little and local and not any(map(_COMPILERS.search, chosen)):
         conf[_DRIVER_OPTIONS] += f" {FIRST_COMPILER}"
-    # Spark's default is whatever python3 is on PATH, and it takes its own setting for spark-submit alone
-    python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    os.environ["PYSPARK_PYTHON"] = python
+    os.environ["PYSPARK_PYTHON"] = require_worker_python(conf) if local else worker_python(conf)
     logs = make_folder(make_folder(settings.home) / "logs")
     with home.lean(settings.home) if local else nullcontext():
         return launched(conf, logs, settings.spark_conf)

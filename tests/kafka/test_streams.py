@@ -171,6 +171,17 @@ def test_state_goes_on_behind_what_aged_out_unread_once_a_person_accepts_it(
             refused()
 
     yes = AcceptedGaps(who="tests", why="the weekend")
+    starts = TopicCheckpoint.starts
+
+    def robbed(checkpoint: TopicCheckpoint, batch: int) -> object:
+        home.ask("UPDATE sluice.pipeline SET lease_token = NULL RETURNING 1")
+        return starts(checkpoint, batch)
+
+    with monkeypatch.context() as robbing:
+        robbing.setattr(TopicCheckpoint, "starts", robbed)
+        with pytest.raises(Fenced):
+            recover(home.place, home.pipeline(), accepted=yes, spark=home.spark)
+    assert home.ask("SELECT FROM sluice.accepted_gap") == []
     with monkeypatch.context() as broken:
         broken.setattr(TopicCheckpoint, "move_on", full)
         with pytest.raises(OSError, match="disk"):

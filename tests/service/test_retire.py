@@ -14,7 +14,7 @@ from etl.common.database import transaction
 from etl.common.errors import Busy, SetupError
 from etl.delivery import correction
 from etl.ledger import leases
-from etl.operations.control.retire import retire, retired
+from etl.operations.control.retire import retire, retired, undeclared
 from etl.pipeline import Append
 from etl.runs.heartbeat import make_known
 from etl.services import Services
@@ -107,6 +107,19 @@ def test_a_pipeline_that_is_declared_is_not_retired_though_its_file_is_broken(
     with pytest.raises(SetupError, match=f"still declared, by {declared}"):
         retire(events.place, "events", who="Ada", why=WHY)
     assert retired(events.dsn) == []
+
+
+def test_a_pipeline_that_is_declared_no_more_is_named_until_it_is_retired(
+    events: Delivering, declared: Path
+) -> None:
+    end(events)
+    assert undeclared(events.place, []) == ["events"]
+    assert undeclared(events.place, ["events"]) == []
+    declared.write_text("PIPELINE = broken")
+    assert undeclared(events.place, []) == []
+    declared.unlink()
+    retire(events.place, "events", who="Ada", why=WHY)
+    assert undeclared(events.place, []) == []
 
 
 def test_what_never_ran_is_retired_already_or_has_no_reason_is_refused(events: Delivering) -> None:

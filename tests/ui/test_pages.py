@@ -240,6 +240,12 @@ def test_a_rule_page_leads_on_past_batches_that_it_did_not_judge(history: str) -
     assert "No rule of this name judged these batches" in shown(second)
     last, _ = draw(history, lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE, before=241))
     assert "before=" not in last.html  # these were the first 240
+    assert [">newest</a>" in page.html for page in (first, second, column, last)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_only_the_newest_batches_say_since_when_a_rule_is_broken(history: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import io
 import json
 import math
 import os
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from etl.cli import suites
 from etl.cli.app import _report_failure, app
 from etl.cli.shared import HarmlessConsole, called, duration, print_json, shown, telling_of_new_home, who
 from etl.common.errors import SetupError, SluiceError
@@ -146,6 +149,19 @@ def test_no_hidden_option_is_suggested_for_a_misspelled_one() -> None:
     assert "--follow" in CliRunner().invoke(app, ["run", "x", "--folow"]).output
 
 
+def test_every_number_that_a_command_takes_has_a_bound() -> None:
+    commands = cast("Any", get_command(app)).commands
+    there = [*commands.items(), *commands["quarantine"].commands.items()]
+    numbers = [
+        (name, one)
+        for name, command in there
+        for one in command.params
+        if one.type_descriptor.annotation is int
+    ]
+    assert {name for name, _ in numbers} >= {"list", "try", "state", "whatif", "suggest", "docs", "decide"}
+    assert [(name, one.name) for name, one in numbers if one.max is None] == []
+
+
 @pytest.mark.parametrize("word", ["WHY", "…", " WHY "])
 def test_no_command_takes_the_word_that_stands_for_a_reason(word: str) -> None:
     commands = cast("Any", get_command(app)).commands
@@ -195,3 +211,17 @@ def test_names_of_files_are_utf_8_whatever_the_locale(mode: str) -> None:
     words = [sys.executable, "-c", script, "caf\u00e9", "a b"]
     done = subprocess.run(words, env=environment, capture_output=True, check=True)
     assert done.stdout.decode() == "['-c', 'caf\u00e9', 'a b'] utf-8\n"
+
+
+def test_rows_that_do_not_fit_beside_each_other_follow_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(suites, "out", Console(file=said, width=80))
+    rows = [(number, f"American Airlines {number}") for number in range(8)]
+    suites._upright("delivered", [("number", "bigint"), ("carrier", "string")], rows)
+    text = said.getvalue()
+    assert "delivered, rows 1 to 3 of 8" in text
+    assert "delivered, rows 7 to 8 of 8" in text
+    assert "carrier" in text and text.count("American") == len(rows)
+    said.truncate(0)
+    suites._upright("held", [("number", "bigint")], rows[:3])
+    assert "held, rows" not in said.getvalue()

@@ -133,10 +133,10 @@ def test_the_machine_is_looked_at_and_each_fault_is_named(
     with pytest.raises(SetupError, match=f"free some of the disk of {tmp_path}/home"):
         machine.disks(settings)
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dpassword=secret -Xss4m")
-    assert "JAVA_TOOL_OPTIONS=-Dpassword=*** -Xss4m" in machine.spark_environment()
+    assert "JAVA_TOOL_OPTIONS=-Dpassword=*** -Xss4m" in machine.spark_environment(settings)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with pytest.raises(SetupError, match="SPARK_HOME="):
-        machine.spark_environment()
+        machine.spark_environment(settings)
 
 
 def test_a_file_of_secrets_that_others_may_read_is_warned_of(

@@ -15,6 +15,7 @@ import pytest
 
 from etl.common.errors import SetupError
 from etl.spark.launch.faults import environment_faults, require_master
+from etl.spark.launch.worker_python import require_worker_python
 from tests.support.environment import REPOSITORY
 from tests.support.waiting import until
 
@@ -108,6 +109,11 @@ def test_a_home_of_another_spark_is_refused_and_one_of_the_same_is_not(
             "--master local[2]",
             "PYSPARK_SUBMIT_ARGS=--master local[2] does not end with",
         ),
+        (
+            "PYSPARK_SUBMIT_ARGS",
+            "--master foo pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS=--master foo pyspark-shell sends Spark's driver elsewhere, by --master",
+        ),
         ("PYSPARK_SUBMIT_ARGS", "'", "PYSPARK_SUBMIT_ARGS=' does not end with"),
         ("PYSPARK_GATEWAY_PORT", "4711", "PYSPARK_GATEWAY_PORT=4711 names a JVM of somebody else's"),
     ],
@@ -129,11 +135,12 @@ def test_options_that_java_does_not_take_are_told_with_where_they_are_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption=1")
-    kind, seen, _ = launch({}, tmp_path)
+    kind, seen, remedy = launch({}, tmp_path)
     assert kind == "SetupError"
     assert "Unrecognized VM option 'NoSuchOption=1'" in seen
     assert "JAVA_TOOL_OPTIONS: -XX:NoSuchOption=1" in seen
     assert "(from PATH) does not run" in seen or "(from JAVA_HOME" in seen
+    assert "correct or unset JAVA_TOOL_OPTIONS" in remedy
 
 
 @pytest.mark.parametrize(
@@ -234,3 +241,42 @@ def test_a_jvm_that_ends_leaves_no_traceback_of_the_server_of_accumulators(tmp_p
     done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=120)
     assert done.stderr == ""
     assert done.returncode == 3
+
+
+def other_python(folder: Path, text: str) -> Path:
+    """Return a program that stands in a Python's place."""
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("exit 1", "it ended with exit code 1 and said nothing"),
+        ("echo \"ModuleNotFoundError: No module named 'pyarrow'\" >&2; exit 1", "No module named 'pyarrow'"),
+        ("echo 3 9", f"it is Python 3.9, and this one is {sys.version_info[0]}.{sys.version_info[1]}"),
+    ],
+)
+def test_a_python_that_cannot_run_workers_is_told_by_the_name_that_chose_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
+) -> None:
+    python = str(other_python(tmp_path, text))
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    with pytest.raises(SetupError) as refused:
+        require_worker_python({})
+    assert refused.value.seen.startswith(f"PYSPARK_PYTHON is {python}, and that can't run Spark's workers: ")
+    assert why in refused.value.seen
+    with pytest.raises(SetupError, match=r"^spark\.pyspark\.python, of SLUICE_SPARK_CONF or --conf, is /no"):
+        require_worker_python({"spark.pyspark.python": "/no/python"})
+    assert require_worker_python({"spark.pyspark.python": sys.executable}) == sys.executable
+
+
+def test_the_home_that_sluice_makes_for_spark_is_not_told_as_set_by_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--nonsense pyspark-shell")
+    _, seen, _ = launch({}, tmp_path)
+    assert "set by you: PYSPARK_SUBMIT_ARGS=--nonsense pyspark-shell" in seen
+    assert "SPARK_HOME" not in seen

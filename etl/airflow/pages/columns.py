@@ -42,6 +42,7 @@ def column(cursor: Cursor, name: str, frame: Frame, *, column: str, before: int 
         row=row,
         column=column,
         batches=batches[: 2 * LISTED],
+        is_newest=before == LAST,
         older=older_than(cursor, name, before=before, limit=charts.BATCHES, releases=False),
         drawn=_charts(batches[::-1]),
     )

@@ -250,6 +250,7 @@ def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = 
         row=row,
         reason=reason,
         verdicts=verdicts[: 2 * LISTED],
+        is_newest=before == LAST,
         last=fresh[0] if fresh and before == LAST else None,
         broken=sum(one.broken for one in fresh),
         seen=len(fresh),

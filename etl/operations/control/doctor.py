@@ -58,7 +58,7 @@ def _examine() -> Iterator[Finding]:
         return
     yield from open_to_others(settings[0].home)
     yield from remote_warnings(settings[0])
-    yield _check("Spark", machine.spark_environment)
+    yield _check("Spark", lambda: machine.spark_environment(settings[0]))
     yield from _doubts("start", machine.slow_start(settings[0]))
     yield _check("locale", machine.locale)
     yield _check("disk", lambda: machine.disks(settings[0]))

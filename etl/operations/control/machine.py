@@ -27,16 +27,22 @@ from etl.quality.suite import read_suite
 from etl.services import JarSet
 from etl.spark.launch import class_data
 from etl.spark.launch.faults import environment_faults, environment_in_use
+from etl.spark.launch.worker_python import require_worker_python
 
 LEAST_FREE = 1 << 30  # bytes of a disk: below it a batch's files and Spark's shuffles may not fit
 HOSTS = (("hostaddr", "PGHOSTADDR"), ("host", "PGHOST"))  # of libpq, by which it looks first
 MOST_APART = 30  # seconds that this clock and PostgreSQL's may differ
 
 
-def spark_environment() -> str:
-    """Say which variables Spark's launch goes by; raise SetupError for one that would make it fail."""
+def spark_environment(settings: Settings) -> str:
+    """Say which variables Spark's launch goes by; raise SetupError for one that would make it fail.
+
+    A Python that a person has chosen for the workers of a local Spark is run.
+    """
     for fault in environment_faults():
         raise fault
+    if settings.spark_master.startswith("local"):
+        require_worker_python(settings.spark_conf)
     return (
         ", ".join(f"{name}={value}" for name, value in environment_in_use().items()) or "no variable is set"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from etl.common.database import migrate, transaction
 from etl.common.errors import Busy, SetupError
 from etl.common.statements import Statements
@@ -50,6 +52,14 @@ def retired(dsn: str) -> list[str]:
     """Return the names of the retired pipelines."""
     with transaction(dsn) as cursor:
         return [name for (name,) in STATEMENTS.execute(cursor, "retired_names").fetchall()]
+
+
+def undeclared(workspace: Workspace, shown: Iterable[str]) -> list[str]:
+    """Return which pipelines on record no file declares any more and nobody retired; none of those that are `shown`."""
+    with transaction(workspace.services.postgres) as cursor:
+        names = [name for (name,) in STATEMENTS.execute(cursor, "names").fetchall()]
+    gone = {*names} - {*shown} - {*retired(workspace.services.postgres)}
+    return sorted(name for name in gone if file_of(name, workspace.settings.pipelines) is None)
 
 
 def _refuse_declared(workspace: Workspace, name: str) -> None:

@@ -139,7 +139,9 @@ class TopicRecovery(StateRecovery):
             if self.problem() is None:  # what was put back was all that its checkpoint was ahead by
                 return Seeded(stream_id=known.stream_id)
             if known.goes_on_as(state):
-                next_stream = skip_gaps(stream.dsn, stream.checkpoints, source, accepted, known)
+                next_stream = skip_gaps(
+                    stream.dsn, self.request.lease, stream.checkpoints, source, accepted, known
+                )
             next_stream = next_stream or rebuild_all(self, stream.dsn, stream.pipeline)
         return next_stream or seeded_topics(
             stream.dsn, self.request.lease, stream.checkpoints, source, accepted, known

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from etl.common.database import Cursor, transaction
-from etl.common.errors import CheckpointDamaged
-from etl.ledger import offsets, pipelines, stops, streams
+from etl.common.errors import CheckpointDamaged, Fenced
+from etl.ledger import leases, offsets, pipelines, stops, streams
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Gap, Reached
 from etl.ledger.streams import StreamState
@@ -52,6 +52,7 @@ def seeded_topics(
 
 def skip_gaps(
     dsn: str,
+    lease: Lease,
     checkpoints: Checkpoints[TopicCheckpoint],
     source: KafkaSource,
     accepted: AcceptedGaps | None,
@@ -59,8 +60,8 @@ def skip_gaps(
 ) -> Seeded | None:
     """Move the stream's checkpoint past what aged out before it was read; its state stays as it is.
 
-    Raises OffsetsGone where that is not accepted. What aged out of a topic before the stream knew of it need
-    not be accepted, and is on record as well.
+    Raises OffsetsGone where that is not accepted, and Fenced where another run has the lease by now. What aged out of a
+    topic before the stream knew of it need not be accepted, and is on record as well.
 
     Returns None if something else is wrong with the stream. The ledger has the gap before the checkpoint is
     moved over it, so where that was not finished, it is done again. What was decided on the batch that was
@@ -77,6 +78,8 @@ def skip_gaps(
     now = source.now()
     with transaction(dsn) as cursor:
         pipelines.lock(cursor, checkpoints.pipeline)
+        if not leases.heartbeat(cursor, lease):  # another run goes on with this very checkpoint
+            raise Fenced.of(checkpoints.pipeline)
         positions = _known(cursor, checkpoints, source, known)
         new = now.keys() - {one.topic for one in positions}  # begin with the oldest record that is there
         begun = new & {topic for topics in planned for topic in topics}  # but for what a batch was planned of

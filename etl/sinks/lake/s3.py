@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from etl.common.errors import ServiceAway, SetupError, SluiceError
+from etl.common.outages import service_error
 from etl.common.paths import aws_environment
 from etl.sinks.lake.parquet_writer import ObjectStore
 
@@ -72,6 +73,8 @@ def bucket_of(uri: str) -> tuple[str, str]:
 
 def translated(error: BotoCoreError | ClientError, uri: str) -> SluiceError:
     """Return the error that tells a person what a failed request means."""
+    if (settings := service_error(error)) is not None and isinstance(settings, SetupError):
+        return settings
     status = status_of(error)
     if status in (401, 403):
         remedy = "check the AWS credentials and what they may do there"

@@ -13,12 +13,15 @@ from typing import Any
 from etl.common.errors import ServiceAway, SetupError, SluiceError
 from etl.common.outcome import without_secrets
 from etl.common.wording import visible
+from etl.services.jarsets import JAVA_OPTIONS
 from etl.spark.java_errors import causes
 from etl.spark.launch import jvm_log
+from etl.spark.launch.home import is_lean
 
 # What Java, or the script that launches it, reads of the environment.
-READ_BY_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+READ_BY_JAVA = (*JAVA_OPTIONS, "SPARK_SUBMIT_OPTS")
 _READ = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", *READ_BY_JAVA)
+_SENT = frozenset({"--master", "--deploy-mode", "--class"})
 _TELLS = re.compile(r"(?i)error|exception|unrecognized|invalid|unsupported|could not|cannot|can't|no such")
 # Objects of Spark whose initialization registers its settings, each with the check of its values.
 _ENTRIES = (
@@ -56,6 +59,11 @@ def environment_faults() -> Iterator[SetupError]:
             f"PYSPARK_SUBMIT_ARGS={_shown(arguments)} does not end with pyspark-shell, so that no session is launched",
             remedy="`unset PYSPARK_SUBMIT_ARGS`, and give settings of Spark in SLUICE_SPARK_CONF or with --conf",
         )
+    elif arguments is not None and (sent := _SENT.intersection(_words(arguments))):
+        yield SetupError(
+            f"PYSPARK_SUBMIT_ARGS={_shown(arguments)} sends Spark's driver elsewhere, by {', '.join(sorted(sent))}",
+            remedy="`unset PYSPARK_SUBMIT_ARGS`, and name the master in SLUICE_SPARK_MASTER",
+        )
     if port := os.environ.get("PYSPARK_GATEWAY_PORT"):
         yield SetupError(
             f"PYSPARK_GATEWAY_PORT={_shown(port)} names a JVM of somebody else's, and Sluice launches its own",
@@ -77,8 +85,13 @@ def _no_master(master: str, said: str) -> SetupError:
 
 
 def environment_in_use() -> dict[str, str]:
-    """Return the variables that Spark's launch goes by and that are set, without secrets."""
-    return {name: _shown(os.environ[name]) for name in _READ if name in os.environ}
+    """Return the variables that Spark's launch goes by and that a person has set, without secrets."""
+    found = {name: os.environ[name] for name in _READ if name in os.environ}
+    return {
+        name: _shown(value)
+        for name, value in found.items()
+        if not (name == "SPARK_HOME" and is_lean(Path(value)))
+    }
 
 
 @contextmanager
