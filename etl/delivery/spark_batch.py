@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
 from etl.spark.state_plan import rows_dropped_late
 from etl.spark.tasks import collect, in_tasks
+from etl.spark.watermark import LATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -253,10 +255,11 @@ class SparkBatch:
         count = rows_dropped_late(execution) if execution is not None else 0
         if count:
             log.warning(
-                "batch %s of %s: %s%s%s",
+                "batch %s of %s: %s%s%s%s",
                 self.batch_id,
                 self.rules.pipeline.name,
                 left_out(count),
+                f" (the watermark was {self._watermark})" if self._watermark else "",
                 "" if late is None else f" (late, as they were read: {in_words(late, 'record')})",
                 "" if self.rules.pipeline.tells_late else "; `late=` in the declaration holds such records",
             )
@@ -365,7 +368,19 @@ class SparkBatch:
         records = union(frames)
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
         flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.flag_words)]
-        return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY, DETAIL)
+        behind = "its event time is missing"
+        if self._watermark:
+            behind += f", or not after the watermark, {self._watermark}"
+        detail = F.when(F.col(WHY) == LATE, F.lit(behind)).otherwise(F.col(DETAIL)).alias(DETAIL)
+        return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY, detail)
+
+    @property
+    def _watermark(self) -> str | None:
+        """Write the moment that the batch's watermark has reached; None where there is none."""
+        if not (self.about and self.about.watermark_ms):
+            return None
+        reached = dt.datetime.fromtimestamp(self.about.watermark_ms / 1000, dt.UTC)
+        return f"{reached:%Y-%m-%d %H:%M:%S} UTC"
 
     def _records(self, known: Sequence[Mapping[str, str | None]]) -> DataFrame:
         """Make a frame of malformed records."""

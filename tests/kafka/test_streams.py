@@ -16,6 +16,7 @@ from etl.common.errors import (
     CheckpointDamaged,
     CheckpointLost,
     ContractBroken,
+    Fenced,
     InputsChanged,
     LedgerBehind,
     NeedsPerson,

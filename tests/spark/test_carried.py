@@ -96,6 +96,7 @@ def test_late_records_are_read_again(home: Home, looks: list[Source]) -> None:
     )
     home.run("taps")
     _, (path, raw, detail, reasons) = home.ask(HELD)
-    assert (path, detail, reasons) == (home.uri("taps/b.jsonl"), None, ["late"]) and '"id":2' in raw
+    assert (path, reasons) == (home.uri("taps/b.jsonl"), ["late"]) and '"id":2' in raw
+    assert detail == "its event time is missing, or not after the watermark, 2026-01-01 09:00:00 UTC"
     assert len(looks) == 2
     home.assert_clean("taps")
