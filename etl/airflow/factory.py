@@ -161,8 +161,9 @@ def replays_dag(pipeline: Pipeline) -> DAG:
 def _task(pipeline: Pipeline, form: Mapping[str, Param], **more: Any) -> None:
     """Make the only task of a DAG, which takes its one slot; the form's fields are the operator's."""
     fields: dict[str, Any] = {name: f"{{{{ params.{name} or '' }}}}" for name in form}
-    # Of a `conf` past the form: the command refuses it, rather than that the run does something else.
-    fields.setdefault("release", "{{ params.get('release') or '' }}")
+    # Of a `conf` past the form, which the command does or refuses, rather than that the run does something else.
+    for name in FIELDS.keys() - form.keys():
+        fields[name] = f"{{{{ params.get({name!r}) or '' }}}}"
     SluiceRunOperator(
         task_id="run",
         pipeline=pipeline.name,

@@ -22,6 +22,7 @@ from etl.airflow.retries import (
     DifferencesFound,
     Ended,
     EndedAfterLong,
+    NeedsPerson,
     NoSummary,
     Retries,
     RunFailed,
@@ -32,7 +33,8 @@ from etl.airflow.retries import (
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
 from etl.airflow.told import event_extra, told_to
-from etl.common.wording import drifted, left_out
+from etl.common.wording import drifted, left_out, meant
+from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ class SluiceRunOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         _require_a_try(self, context)
+        self._refuse_unknown(context)
         form = self.form
         task_try = task_try_of(context, form, beside=self.beside, told=self._told_to(context))
         arguments = ["run", self.pipeline, "--json", "--airflow"]
@@ -128,6 +131,18 @@ class SluiceRunOperator(BaseOperator):
                 " file, or a library, end the process?"
             )
         return self._succeeded(summary, context)
+
+    def _refuse_unknown(self, context: Context) -> None:
+        """Raise NeedsPerson where the `conf` of a run of the pipeline's own DAGs names what no form has: a slip of the pen.
+
+        A DAG of somebody else's may have parameters of its own.
+        """
+        unknown = sorted({*context["params"]} - FIELDS.keys())
+        if unknown and context["ti"].dag_id in (self.pipeline, replays_of(self.pipeline)):
+            raise NeedsPerson(
+                f"The run's conf names {', '.join(map(repr, unknown))}, which no form of {self.pipeline} has, and"
+                f" nothing was done. The fields are {', '.join(FIELDS)}{meant(unknown[0], FIELDS)}"
+            )
 
     def _failed(self, done: Finished, summary: Summary | None, up: timedelta, context: Context) -> RunFailed:
         """Push the summary of a run that ended with an error, and alert of it; return what the task fails with."""

@@ -186,7 +186,12 @@ def _settings(*, one_snapshot: bool) -> sql.Composed:
     levels = "REPEATABLE READ, READ ONLY" if one_snapshot else "READ COMMITTED"
     durable = [] if one_snapshot else [sql.SQL(DURABLE)]
     one = sql.SQL("SET LOCAL {} = {}")
-    found = {**TIMEOUTS, "timezone": "UTC", "extra_float_digits": 1}  # the last: or text loses of a fraction
+    found = {
+        **TIMEOUTS,
+        "timezone": "UTC",
+        "extra_float_digits": 1,  # or text loses of a fraction
+        "row_security": "off",  # a policy that would hide rows from a recount is an error
+    }
     return sql.SQL("; ").join(
         [
             sql.SQL(f"SET TRANSACTION ISOLATION LEVEL {levels}"),
@@ -205,7 +210,14 @@ def lacks_rights(seen: str) -> SetupError:
 
 
 def _refused(error: psycopg2.Error) -> SetupError:
-    return lacks_rights(f"PostgreSQL refuses it: {in_short(error)}")
+    seen = f"PostgreSQL refuses it: {in_short(error)}"
+    if "row-level security" in seen:
+        return SetupError(
+            seen,
+            remedy="take row level security off this table (`ALTER TABLE … DISABLE ROW LEVEL SECURITY`): it hides rows from"
+            " Sluice as well, which could not tell them from lost ones. It belongs on a view, or on a table of your own",
+        )
+    return lacks_rights(seen)
 
 
 _pools: dict[str, Pool] | None = None  # by connection string; None: no connection is kept

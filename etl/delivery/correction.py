@@ -177,8 +177,8 @@ class Correction(DeliveryKind):
             f"The {self.name} of {pipeline} broke its contract, and nothing was changed: "
             + "; ".join(verdict.stops)
             + malformed_line(verdict),
-            remedy=f"fix the suite or the transform, then run the same command again (`sluice whatif {pipeline}`"
-            " shows what a suite would do)",
+            remedy=f"fix the suite or the transform, then run the same command again"
+            f" (`sluice whatif {pipeline} --suite FILE` shows what a suite would do)",
         )
 
     def unreadable(

@@ -29,7 +29,7 @@ def moment(option: str, text: str) -> dt.datetime:
     """Parse an ISO date or time, in UTC where it says nothing else. Raises SetupError that names the option."""
     try:
         return moment_of(dt.datetime.fromisoformat(text))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # in UTC it may be before the year 1, or after 9999
         raise SetupError(f"{option} {text}: {error}", remedy=f"such as {option} 2013-03-01") from error
 
 

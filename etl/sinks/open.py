@@ -88,7 +88,8 @@ def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
     pointer = sinks.table.pointer(cursor)
     if pointer is None:
         return
-    lacking = sinks.warehouse.lacks(cursor)
+    different = sinks.warehouse.difference(cursor)
+    lacking = None if different is None else list(different.added)
     if lacking == [] and _emptied(cursor, sinks):
         raise _lost(cursor, sinks, "holds no row")
     if lacking is not None and (blank := _blank(cursor, sinks, pointer)):
@@ -100,6 +101,13 @@ def _refuse_lost(cursor: Cursor, sinks: Sinks) -> None:
         return
     there = set(arrow_schema(metadata.schema()).names)
     lost = None if lacking is None else [one for one in lacking if one in there]
+    if lost and different and different.others:
+        raise TableRefused(
+            f"Table {sinks.pipeline.table} has no longer the columns {', '.join(lost)}, and does not fit pipeline"
+            f" {sinks.pipeline.name} otherwise: {'; '.join(different.others)}",
+            remedy="where a column was renamed, give it its name again (`ALTER TABLE … RENAME COLUMN … TO …`), which brings"
+            " all of it back; else take off what the pipeline does not deliver; then run again",
+        )
     if lost != []:  # else they are new ones, which the first delivery adds
         raise _lost(
             cursor, sinks, "is gone" if lost is None else f"has no longer the columns {', '.join(lost)}"

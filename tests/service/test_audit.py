@@ -178,6 +178,26 @@ def test_a_row_that_names_another_delivery_is_found(delivered: Delivering) -> No
     assert any("is no live delivery" in one.what for one in report.differences)
 
 
+def test_rows_that_somebody_else_put_into_the_table_have_a_way_out(delivered: Delivering) -> None:
+    stray = "INSERT INTO {t} (id, _stream_id, _batch_id, _delivery_id) VALUES (9999, gen_random_uuid(), 0, 424242)"
+    delivered.execute(stray)
+    [way] = seen(delivered).next
+    assert way.startswith("`DELETE FROM warehouse.events WHERE _delivery_id = 424242` takes out")
+    delivered.execute(way.split("`")[1])
+    assert seen(delivered).clean
+
+
+def test_a_column_that_was_renamed_is_told_with_its_new_name(delivered: Delivering) -> None:
+    delivered.execute("ALTER TABLE {t} RENAME small TO little")
+    with pytest.raises(
+        TableRefused, match=r"no longer the columns small, .*little is not delivered"
+    ) as refused:
+        open_sinks(delivered.pipeline, COLUMNS, dsn=delivered.dsn, lake=delivered.place.lake)
+    assert "RENAME COLUMN" in refused.value.remedy
+    delivered.execute("ALTER TABLE {t} RENAME little TO small")
+    open_sinks(delivered.pipeline, COLUMNS, dsn=delivered.dsn, lake=delivered.place.lake)
+
+
 def test_what_changed_in_the_lake_is_found(delivered: Delivering) -> None:
     numbers = deliveries(delivered)
     for number, change in zip(numbers, (doubled, shortened, renumbered), strict=True):

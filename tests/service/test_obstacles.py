@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from etl.common.database import transaction
-from etl.common.errors import TableRefused
+from etl.common.errors import SetupError, TableRefused
 from etl.common.outages import raising_service_errors
 from etl.common.steps import Step
 from etl.delivery import correction
@@ -23,6 +24,7 @@ from etl.delivery.deliver import deliver, deliver_correction
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.sinks.columns import RowIdentity
 from etl.sinks.lake.lake import Lake
+from etl.sinks.open import open_sinks
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, pipeline, reader, start
@@ -202,6 +204,77 @@ def test_an_index_of_the_keys_that_is_gone_is_told_and_made_anew(dsn: str, lake:
         run.sinks.warehouse.open(cursor)
     deliver(run, batch(1, SECOND))
     assert table(run) == of_sink(UPSERT, FIRST, SECOND)
+
+
+@pytest.mark.parametrize("is_left", ["not unique", "not valid"])
+def test_an_index_that_has_the_name_of_the_keys_own_and_is_another_is_told_at_the_start(
+    dsn: str, lake: Lake, is_left: str
+) -> None:
+    run = begun(dsn, lake, UPSERT)
+    deliver(run, batch(0, FIRST))
+    oracle.ask(dsn, "DROP INDEX warehouse.things_sluice_key")
+    if is_left == "not unique":
+        oracle.ask(dsn, "CREATE INDEX things_sluice_key ON warehouse.things (id)")
+    else:
+        leave_invalid(dsn, "CREATE UNIQUE INDEX CONCURRENTLY things_sluice_key ON warehouse.things (id)")
+    with (
+        pytest.raises(TableRefused, match="is no valid unique index of table") as refused,
+        transaction(dsn) as cursor,
+    ):
+        run.sinks.warehouse.open(cursor)
+    [way] = re.findall("`(.+?)`", refused.value.remedy)
+    assert way == 'DROP INDEX "warehouse"."things_sluice_key"'
+    oracle.ask(dsn, way)
+    with transaction(dsn) as cursor:
+        run.sinks.warehouse.open(cursor)
+    deliver(run, batch(1, SECOND))
+    assert table(run) == of_sink(UPSERT, FIRST, SECOND)
+
+
+def leave_invalid(dsn: str, create: str) -> None:
+    """Create an index concurrently, which fails for two rows of one key and leaves it, then remove one of them."""
+    oracle.ask(dsn, "INSERT INTO warehouse.things SELECT * FROM warehouse.things WHERE id = 1")
+    connection = psycopg2.connect(dsn)
+    connection.autocommit = True
+    with pytest.raises(psycopg2.errors.UniqueViolation), connection.cursor() as cursor:
+        cursor.execute(create)
+    connection.close()
+    oracle.ask(
+        dsn, "DELETE FROM warehouse.things WHERE ctid = (SELECT max(ctid) FROM warehouse.things WHERE id = 1)"
+    )
+
+
+def test_a_policy_that_hides_rows_is_an_error_and_no_loss_of_rows(dsn: str, lake: Lake) -> None:
+    run = begun(dsn, lake, Append())
+    deliver(run, batch(0, FIRST))
+    oracle.ask(
+        dsn,
+        "ALTER TABLE warehouse.things ENABLE ROW LEVEL SECURITY; ALTER TABLE warehouse.things FORCE ROW LEVEL SECURITY",
+    )
+    sinks = run.sinks
+    with pytest.raises(SetupError, match="row-level security policy for table") as refused:
+        open_sinks(sinks.pipeline, sinks.columns, dsn=dsn, lake=lake)
+    assert "DISABLE ROW LEVEL SECURITY" in refused.value.remedy
+    oracle.ask(dsn, "ALTER TABLE warehouse.things DISABLE ROW LEVEL SECURITY")
+    open_sinks(sinks.pipeline, sinks.columns, dsn=dsn, lake=lake)
+    assert table(run) == Counter(FIRST)
+
+
+def test_a_trigger_on_the_held_rows_that_raises_is_named(dsn: str, lake: Lake) -> None:
+    run = begun(dsn, lake, Append())
+    oracle.ask(
+        dsn,
+        """CREATE FUNCTION public.calls() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'webhook down'; END $$;
+           CREATE TRIGGER calls BEFORE INSERT ON sluice.quarantine FOR EACH STATEMENT EXECUTE FUNCTION public.calls()""",
+    )
+    with pytest.raises(
+        TableRefused, match=r"sluice\.quarantine can't take.*webhook down.*calls\(\)"
+    ) as refused:
+        deliver(run, batch(0, FIRST))
+    assert "take off the trigger" in refused.value.remedy
+    oracle.ask(dsn, "DROP TRIGGER calls ON sluice.quarantine")
+    deliver(run, batch(0, FIRST))
+    assert table(run) == Counter(FIRST)
 
 
 def test_a_table_that_is_gone_is_told(dsn: str, lake: Lake) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from etl.common.number_ranges import format_ranges
 from etl.common.wording import WHY, pluralize
 from etl.ledger.deliveries import LiveDelivery
-from etl.operations.audit.compare import AuditDifference
+from etl.operations.audit.compare import LAKE, TABLE, AuditDifference
 from etl.pipeline import Pipeline
 from etl.sinks.modes import mode_of
 from etl.sinks.open import table_back
@@ -140,13 +140,38 @@ def ways_back(
         commands.append(f"{table}. `sluice audit {pipeline.name}` then reads it")
     different = {one.delivery_id for one in differences}
     other = [one for one in in_force if one.delivery_id in different]
+    commands += _strays(pipeline, differences, {one.delivery_id for one in in_force})
     if state and pipeline.replayable and (back := _back_with_state(pipeline, other, inputs, in_force)):
         commands.append(back)
     elif pipeline.replayable and not state:
+        by_number = {one.delivery_id: one for one in in_force}
+        of_releases = {_held_first(by_number, one).delivery_id for one in other if one.kind == "release"}
         commands += _replays(
-            pipeline.name, {one.delivery_id for one in other if one.kind != "release"}, inputs
+            pipeline.name, {one.delivery_id for one in other if one.kind != "release"} - of_releases, inputs
         )
+        if there := of_releases - inputs.gone:
+            commands.append(
+                f"`sluice replay {pipeline.name} --deliveries {format_ranges(there)} --accept-changed --releases drop`"
+                " delivers what had held the released rows again, and judges these with the rest; --plan says what it"
+                " would do"
+            )
     return commands
+
+
+def _strays(
+    pipeline: Pipeline, differences: Sequence[AuditDifference], in_force: AbstractSet[int]
+) -> list[str]:
+    """Name the statement that takes out rows of the table that no delivery in force has brought, nor has the lake."""
+    return [
+        f"`DELETE FROM {pipeline.table} WHERE _delivery_id = {one.delivery_id}` takes out these rows, which somebody else"
+        " has put there"
+        for one in differences
+        if one.kind == "rows"
+        and one.delivery_id is not None
+        and one.delivery_id not in in_force
+        and one.seen.get(TABLE, {}).get("rows")
+        and not one.seen.get(LAKE, {}).get("rows")
+    ]
 
 
 def _replays(name: str, other: set[int], inputs: ChangedInputs) -> list[str]:

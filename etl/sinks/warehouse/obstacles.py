@@ -78,6 +78,9 @@ def look_at(
     )
 
 
+NOTHING = Look(columns={}, obstacles=(), indexes=(), computing=(), keyed=False)
+
+
 def _placed(name: str, partition: str | None) -> str:
     return name if partition is None else f"{name} on its partition {partition}"
 
@@ -134,10 +137,20 @@ def _way_out(error: psycopg2.Error, table: str) -> str:
             "create the partition that such rows belong to, or a DEFAULT one; then run the same command again. If the row is"
             " wrong, let a rule of the suite hold it"
         )
-    if error.pgcode in (errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE, errorcodes.INVALID_COLUMN_REFERENCE):
+    if error.pgcode == errorcodes.INVALID_COLUMN_REFERENCE:
+        return (
+            f"let the publication have all columns of {table} (`ALTER PUBLICATION … SET TABLE {table}`, without a list of"
+            " columns or a condition), or take the table out of it; then run the same command again"
+        )
+    if error.pgcode == errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE:
         return (
             f"`ALTER TABLE {table} REPLICA IDENTITY FULL`, on each partition too, or take the table out of the publication;"
             " then run the same command again"
+        )
+    if (error.pgcode or "")[:2] == "P0":
+        return (
+            "take off the trigger that calls this function, or let it raise nothing: who must know of rows reads the table"
+            " after the commit; then run again"
         )
     if (error.pgcode or "")[:2] == "23":
         return "take the constraint off (it belongs on a table of your own, filled from this one); then run again"

@@ -24,7 +24,7 @@ from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS, RowIdentity
 from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.modes import Key, SinkMode
 from etl.sinks.warehouse import views
-from etl.sinks.warehouse.obstacles import Look, look_at, refusing
+from etl.sinks.warehouse.obstacles import NOTHING, Look, look_at, refusing
 from etl.sinks.warehouse.staged_rows import StagedRows, names, require_count, require_staged
 from etl.sinks.warehouse.staging import StagingTables
 
@@ -136,7 +136,14 @@ class Warehouse:
     def _index_keys(self, cursor: Cursor) -> None:
         """Create the unique index of the keys where it is missing; raise TableRefused where the table can't have it."""
         if not self._lacks_index(cursor, self._key_index):
-            return
+            if self._look(cursor).keyed:
+                return
+            there = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
+            raise TableRefused(
+                f"{there} is no valid unique index of table {self.target.as_string(cursor)}, and pipeline {self.pipeline}"
+                " needs one of that name for its keys",
+                remedy=f"`DROP INDEX {there}`, or rename what has this name; then run again, which makes the index anew",
+            )
         index = sql.Identifier(self._key_index)
         try:
             STATEMENTS.execute(
@@ -170,13 +177,22 @@ class Warehouse:
         return STATEMENTS.execute(cursor, "is_there", name=whole).fetchone() == (True,)
 
     def _refuse(self, cursor: Cursor) -> None:
+        """Raise TableRefused for a table that a merge could fail on."""
         name, seen = self.target.as_string(cursor), self._look(cursor)
         if problems := [*self._other_columns(seen), *_obstacles(seen)]:
             raise TableRefused(
                 f"Table {name} does not fit pipeline {self.pipeline}: " + "; ".join(problems),
                 remedy="change the transform's output or the table (what a delivery could fail on belongs on a table"
-                " of your own, filled from this one), or name another table in the sink",
+                " of your own, filled from this one), or name another table in the sink"
+                f"{self._of_publication(cursor, seen)}",
             )
+
+    def _of_publication(self, cursor: Cursor, seen: Look) -> str:
+        """Return what else helps against a publication; nothing where none is in the way."""
+        if not any(one.startswith("publication ") for one in seen.obstacles):
+            return ""
+        table = self.target.as_string(cursor)
+        return f"; a publication needs `ALTER TABLE {table} REPLICA IDENTITY FULL`, on each partition too"
 
     def _look(self, cursor: Cursor, *, removes: bool = False, lock: bool = False) -> Look:
         return look_at(
@@ -235,8 +251,9 @@ class Warehouse:
             raise TableRefused(
                 f"Table {self.target.as_string(cursor)} no longer fits pipeline {self.pipeline}, and nothing of this"
                 f" batch was delivered: {'; '.join(problems)}",
-                remedy="find out who changed it while this batch was written, and take it off; then run again (an index"
-                " of the keys that is gone the run makes anew)",
+                remedy="find out who changed it while this batch was written, and take it off; then run again"
+                f"{' (an index of the keys that is gone the run makes anew)' if self.keys else ''}"
+                f"{self._of_publication(cursor, seen)}",
             )
         if not (different.added or different.widened):
             return different
@@ -380,18 +397,19 @@ def merge_quarantine(
 ) -> None:
     """Move the staged bad rows into sluice.quarantine, or raise StagingLost.
 
-    Every row is given its `pipeline` and its `identity`.
+    Every row is given its `pipeline` and its `identity`. Raises TableRefused for what others have put on that table.
     """
-    STATEMENTS.execute(
-        cursor,
-        "merge_quarantine",
-        staging=sql.Identifier(tables.quarantine),
-        tasks=list(tasks),
-        pipeline=pipeline,
-        stream=identity.stream_id,
-        batch=identity.batch_id,
-        delivery=identity.delivery_id,
-    )
+    with refusing("sluice.quarantine", pipeline, NOTHING):
+        STATEMENTS.execute(
+            cursor,
+            "merge_quarantine",
+            staging=sql.Identifier(tables.quarantine),
+            tasks=list(tasks),
+            pipeline=pipeline,
+            stream=identity.stream_id,
+            batch=identity.batch_id,
+            delivery=identity.delivery_id,
+        )
     require_count(tables.quarantine, cursor.rowcount, expected)
 
 
