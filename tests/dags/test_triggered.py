@@ -15,6 +15,7 @@ import pytest
 
 from etl.airflow.api import ENDED
 from etl.airflow.command.trigger import RunFailed, trigger
+from etl.common.errors import SetupError
 from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.data.orders import DECLARATION
 from tests.support.forked import Forked
@@ -103,6 +104,18 @@ def test_a_paused_dag_runs_once_and_what_failed_is_on_the_home_page(stack: Stack
         assert stack.api.is_paused(name)
         assert states(stack, name) == ["failed"] * times
         assert failures(stack) == (runs + times, dags + 1)
+
+
+def test_a_paused_dag_in_which_a_backfill_waits_is_left_alone(stack: Stack) -> None:
+    name = "filled"
+    declare(stack, name, "@daily")
+    days = {"from_date": "2020-01-03T00:00:00Z", "to_date": "2020-01-04T00:00:00Z"}
+    asked = {**days, "dag_id": name, "max_active_runs": 1, "reprocess_behavior": "completed"}
+    stack.call("POST", "/backfills", **asked)
+    with pytest.raises(SetupError, match=r"is paused, and 2 runs of a backfill wait in it"):
+        trigger(stack.api, name, print)
+    assert stack.api.is_paused(name)
+    assert states(stack, name) == ["queued"] * 2
 
 
 def test_what_the_schedule_made_meanwhile_and_waits_is_removed_with_the_pause(stack: Stack) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from etl.airflow.api import Api, Refused, Unfinished
-from etl.common.errors import ServiceAway, SluiceError
+from etl.common.errors import ServiceAway, SetupError, SluiceError
+from etl.common.wording import first_few, pluralize
 from etl.runs.summary import Summary
 
 TASK = "run"
@@ -32,14 +33,17 @@ class RunFailed(SluiceError):
 def trigger(api: Api, name: str, say: Callable[[str], None]) -> Summary:
     """Start the DAG `name`, pass on what its task says of each batch, and return the run's summary.
 
-    A DAG that was paused is paused again afterwards, and nothing that came meanwhile waits in it for ever.
+    A DAG that was paused is paused again afterwards, and nothing that came meanwhile waits in it for ever. Raises
+    SetupError where runs of a backfill wait in it.
     """
     _await_dag(api, name)
     if not api.is_paused(name):
         run = api.trigger(name)
         _follow(api, name, run, say)
         return _summary(api, name, run)
-    waited = {one.run for one in api.unfinished(name)}
+    unfinished = api.unfinished(name)
+    _refuse_backfill(name, unfinished)
+    waited = {one.run for one in unfinished}
     run = _instead_of_the_schedules(api, name)
     try:
         api.unpause(name)
@@ -50,6 +54,16 @@ def trigger(api: Api, name: str, say: Callable[[str], None]) -> Summary:
             if one.run == run or (one.kind == "scheduled" and one.run not in waited):
                 _let_none_wait(api, name, one, say)
     return _summary(api, name, run)
+
+
+def _refuse_backfill(name: str, unfinished: Sequence[Unfinished]) -> None:
+    """Raise SetupError where runs of a backfill wait in the paused DAG: they would begin, and replace what they name."""
+    if waiting := [one.run for one in unfinished if one.kind == "backfill"]:
+        raise SetupError(
+            f"The DAG {name} is paused, and {pluralize(len(waiting), 'run of a backfill waits', 'runs of a backfill wait')}"
+            f" in it ({first_few(waiting)}), which would begin with this one",
+            remedy="in Airflow cancel the backfill, or unpause the DAG, which does it; then run the same command again",
+        )
 
 
 def _instead_of_the_schedules(api: Api, name: str) -> str:
