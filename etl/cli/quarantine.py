@@ -223,10 +223,11 @@ def export(
     except OSError as error:
         raise SetupError(f"{output} can't be written: {error.strerror}", remedy="name a new file") from error
     out.print(f"{pluralize(len(held), 'row')} in {output}")
-    out.print(
-        f"next: correct the values in `row`, then `sluice quarantine release {name} --corrections {output}"
-        f" {WHY}`"
-    )
+    if any(one.status == "held" for one in held):
+        written = shlex.quote(str(output))
+        out.print(
+            f"next: correct the values in `row`, then `sluice quarantine release {name} --corrections {written} {WHY}`"
+        )
 
 
 @app.command()

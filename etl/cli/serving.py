@@ -11,6 +11,7 @@ from etl.cli.shared import (
     DONE_OR_NOT,
     AsJson,
     PipelineName,
+    load_if_right,
     open_declared,
     open_workspace,
     out,
@@ -42,13 +43,15 @@ def publish(
     from etl.sinks.warehouse.views import Name
 
     leaves(DONE_OR_NOT)
-    workspace, pipeline = open_declared(name)
     wanted = Name.of(under)
-    dsn = workspace.services.postgres
     if withdraw:
-        publish.withdraw(dsn, pipeline.name, wanted)
-        out.print(f"{wanted}: no longer there; the rows of {name} are in {pipeline.table}")
+        workspace = open_workspace()
+        load_if_right(name, workspace)  # one that is declared no more may have a name yet
+        publish.withdraw(workspace.services.postgres, name, wanted)
+        out.print(f"{wanted}: no longer there; the rows of {name} stay where they are")
         return
+    workspace, pipeline = open_declared(name)
+    dsn = workspace.services.postgres
     table = LakeTable.of(workspace.lake, pipeline.table)
     replaced = publish.publish(dsn, pipeline, table, wanted, who=who(), incomplete=incomplete)
     instead = f", in place of those of {replaced}" if replaced not in (None, name) else ""

@@ -46,8 +46,10 @@ def test_a_run_in_its_batch_stays_asked_when_nobody_waits_any_longer(run: Delive
 
 def test_a_run_that_is_silent_is_not_waited_for(run: DeliveryContext) -> None:
     silence(run)
-    ended = stop(run.sinks.dsn, NAME, who="me", timeout=SOON)
+    told: list[str] = []
+    ended = stop(run.sinks.dsn, NAME, who="me", timeout=SOON, on_asked=told.append)
     assert ended == Ended(holder="elsewhere/1", outcome="died")
+    assert told == [], "its process number may be another's by now"
 
 
 def test_a_run_says_at_once_who_asked_it_to_stop(

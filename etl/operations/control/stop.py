@@ -41,6 +41,8 @@ def stop(
         run = row(STATEMENTS.execute(cursor, "ask_to_stop", pipeline=pipeline, who=who))
     if run is None:
         return None
+    if (ended := _ended(dsn, run["run_id"])) is not None:
+        return ended  # killed, and not yet known to the ledger: its process number may be another's by now
     on_asked(run["holder"])
     deadline = time.monotonic() + timeout.total_seconds()
     while (ended := _ended(dsn, run["run_id"])) is None:
