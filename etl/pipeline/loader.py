@@ -28,12 +28,40 @@ from etl.pipeline.declaration import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Loaded:
+class Loaded:
     """One file's outcome: a pipeline, or what is wrong, or both."""
 
     file: Path
     pipeline: Pipeline | None
     wrong: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the pipeline's name; where the file can't be loaded, its own."""
+        return self.pipeline.name if self.pipeline is not None else self.file.stem
+
+
+def load_files(folders: Iterable[Path]) -> list[Loaded]:
+    """Load every file of `folders`, each with all that is wrong with it, clashes with other files among that.
+
+    A folder that is not there raises SetupError.
+    """
+    loaded = list(_load_all(folders))
+    clashes = _clashes(loaded)
+    return [
+        dataclasses.replace(
+            one, wrong=(*one.wrong, *(said.removeprefix(mark) for said in clashes if said.startswith(mark)))
+        )
+        for one in loaded
+        for mark in (f"{one.file}: ",)
+    ]
+
+
+def require_name(name: str, loaded: Iterable[Loaded], folders: Iterable[Path]) -> None:
+    """Raise SetupError where none of the loaded files is the pipeline `name`."""
+    loaded = list(loaded)
+    if not any(one.name == name for one in loaded):
+        raise _unknown(name, loaded, list(folders))
 
 
 def load_pipelines(folders: Iterable[Path]) -> dict[str, Pipeline]:
@@ -67,7 +95,7 @@ def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:
     """
     folders = list(folders)
     loaded = list(_load_all(folders))
-    mine = [one for one in loaded if _is_called(one, name)]
+    mine = [one for one in loaded if one.name == name]
     files = {one.file for one in mine}
     wrong = [f"{one.file}: {sentence}" for one in mine for sentence in one.wrong]
     wrong += [clash for clash in _clashes(loaded) if any(str(file) in clash for file in files)]
@@ -80,11 +108,7 @@ def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:
 
 def file_of(name: str, folders: Iterable[Path]) -> Path | None:
     """Return the file that declares the pipeline, rightly or not; None where none does."""
-    return next((one.file for one in _load_all(folders) if _is_called(one, name)), None)
-
-
-def _is_called(one: _Loaded, name: str) -> bool:
-    return one.pipeline.name == name if one.pipeline is not None else one.file.stem == name
+    return next((one.file for one in _load_all(folders) if one.name == name), None)
 
 
 def _refused(wrong: list[str]) -> SetupError:
@@ -92,7 +116,7 @@ def _refused(wrong: list[str]) -> SetupError:
     return SetupError(f"A pipeline's declaration has mistakes:{listed}", remedy="change these and run again")
 
 
-def _unknown(name: str, loaded: list[_Loaded], folders: list[Path]) -> SetupError:
+def _unknown(name: str, loaded: list[Loaded], folders: list[Path]) -> SetupError:
     names = sorted(one.pipeline.name for one in loaded if one.pipeline is not None)
     near = difflib.get_close_matches(name, names, n=3)
     where = ", ".join(str(folder) for folder in folders)
@@ -102,7 +126,7 @@ def _unknown(name: str, loaded: list[_Loaded], folders: list[Path]) -> SetupErro
     return SetupError(f"No pipeline is called {name!r}; in {where} there are: {known}{broken}", remedy=remedy)
 
 
-def _load_all(folders: Iterable[Path]) -> Iterator[_Loaded]:
+def _load_all(folders: Iterable[Path]) -> Iterator[Loaded]:
     seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
@@ -115,24 +139,24 @@ def _load_all(folders: Iterable[Path]) -> Iterator[_Loaded]:
             yield _load(file)
 
 
-def _load(file: Path) -> _Loaded:
+def _load(file: Path) -> Loaded:
     """Run the file at `file` and check what it declares."""
     try:
         code = file.read_bytes()
         early = _early_imports(ast.parse(code, filename=str(file)))
         declared = _run(file)
     except SyntaxError as error:
-        return _Loaded(file=file, pipeline=None, wrong=(f"line {error.lineno}: {error.msg}",))
+        return Loaded(file=file, pipeline=None, wrong=(f"line {error.lineno}: {error.msg}",))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's file may raise anything
-        return _Loaded(file=file, pipeline=None, wrong=(_raised(file, error),))
+        return Loaded(file=file, pipeline=None, wrong=(_raised(file, error),))
     if not isinstance(declared, Pipeline):
-        return _Loaded(file=file, pipeline=None, wrong=("declares no PIPELINE = Pipeline(…)",))
+        return Loaded(file=file, pipeline=None, wrong=("declares no PIPELINE = Pipeline(…)",))
     pipeline = dataclasses.replace(declared, file=file)
     try:
         mistakes = problems(pipeline)
     except TypeError as error:  # a value of a kind that no field has
-        return _Loaded(file=file, pipeline=None, wrong=(f"a field's value is of the wrong type: {error}",))
-    return _Loaded(file=file, pipeline=pipeline, wrong=(*early, *mistakes))
+        return Loaded(file=file, pipeline=None, wrong=(f"a field's value is of the wrong type: {error}",))
+    return Loaded(file=file, pipeline=pipeline, wrong=(*early, *mistakes))
 
 
 def _run(file: Path) -> object:
@@ -203,7 +227,7 @@ def _call_in_words(error: BaseException) -> str | None:
     return None
 
 
-def _clashes(loaded: list[_Loaded]) -> list[str]:
+def _clashes(loaded: list[Loaded]) -> list[str]:
     """Tell which names are declared twice, and which tables two pipelines would own, a sentence each."""
     clashes = []
     names: dict[str, Path] = {}

@@ -1,0 +1,1 @@
+"""The commands for a project of one's own."""
