@@ -29,12 +29,12 @@ from pydantic_settings import (
 
 from etl.common.errors import SetupError
 from etl.common.record_bounds import Bounds
+from etl.common.shipped import shipped
 from etl.common.wording import meant
 
 PREFIX = "SLUICE_"
 CONFIG_VARIABLE = "SLUICE_CONFIG"
 CONFIG_NAME = "sluice.toml"
-PACKAGE = Path(__file__).resolve().parents[1]
 
 _BROKER = re.compile(r"[^\s:,/]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
@@ -91,9 +91,9 @@ class Settings(BaseSettings):
     jars: Path = Path()  # default: <home>/jars
     landing: str = ""  # default: <home>/landing; a folder or s3a://bucket/prefix
     checkpoints: str = ""  # default: <home>/checkpoints; a folder or s3a://bucket/prefix
-    pipelines: Folders = (PACKAGE / "pipelines",)
-    suites: Folders = (PACKAGE.parent / "expectations",)
-    dags: Path = PACKAGE.parent / "dags"  # what the local Airflow loads
+    pipelines: Folders = (shipped("pipelines"),)
+    suites: Folders = (shipped("expectations"),)
+    dags: Path = shipped("dags")  # what the local Airflow loads
     postgres: SecretStr | None = None  # libpq URI or keywords; None: embedded
     postgres_port: Port = 0  # embedded only; 0: choose one and remember it
     lake: str | None = None  # s3://bucket[/prefix]; None: embedded

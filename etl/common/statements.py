@@ -11,7 +11,9 @@ from typing import Any
 import psycopg2.extensions
 from psycopg2 import sql
 
-SQL_FOLDER = Path(__file__).resolve().parents[2] / "sql"
+from etl.common.shipped import shipped
+
+SQL_FOLDER = shipped("sql")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from etl.common.errors import ServiceAway, SluiceError, TransformFailed
 from etl.common.outages import service_error
 from etl.common.paths import to_path
-from etl.common.settings import PACKAGE
+from etl.common.shipped import PACKAGE
 from etl.common.wording import first_few, visible
 from etl.pipeline import Pipeline
 from etl.spark.java_errors import Cause, classify, is_of_java, messages, raised

@@ -230,5 +230,5 @@ def spark_jars() -> Path:
     """Return the folder of the jars that pyspark brings along. Raises SetupError without pyspark."""
     package = find_spec("pyspark")
     if package is None or package.origin is None:
-        raise SetupError("pyspark is not installed", remedy="make install")
+        raise SetupError("pyspark is not installed", remedy="install Sluice with its dependencies")
     return Path(package.origin).parent / "jars"

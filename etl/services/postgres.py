@@ -244,7 +244,9 @@ def _binaries(server: Postgres) -> Path:
     files = importlib.metadata.files(WHEEL) or []
     found = next((Path(str(f.locate())) for f in files if f.match("*/pginstall18/bin/postgres")), None)
     if found is None:
-        raise SetupError(f"the package {WHEEL} has no PostgreSQL 18 for this machine", remedy="make install")
+        raise SetupError(
+            f"the package {WHEEL} has no PostgreSQL 18 for this machine", remedy=f"install {WHEEL} again"
+        )
     programs = found.resolve().parent
     if _may_use(server, found.resolve()):
         return programs

@@ -52,6 +52,14 @@ def place(*calls: str) -> str | None:
             [f'"{PACKAGES}/etl/sinks/warehouse/table.py", line 9 in copy'],
             f"copy ({PACKAGES}/etl/sinks/warehouse/table.py, line 9)",
         ),
+        (
+            [
+                f'"{PACKAGES}/numpy/core.py", line 1 in f',
+                f'"{PACKAGES}/etl/pipelines/flights.py", line 9 in flights',
+                f'"{PACKAGES}/etl/delivery/stage.py", line 2 in g',
+            ],
+            f"flights ({PACKAGES}/etl/pipelines/flights.py, line 9), within f of core.py",
+        ),
         ([], None),
         (
             [

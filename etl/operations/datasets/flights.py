@@ -148,7 +148,7 @@ def _table(member: str) -> pa.Table:
         content = Path(str(path)).read_bytes()
     except (importlib.metadata.PackageNotFoundError, OSError) as error:
         seen = f"The data of package {PACKAGE} can't be read: {error}"
-        raise SetupError(seen, remedy="make install") from error
+        raise SetupError(seen, remedy=f"install {PACKAGE} again") from error
     if member.endswith(".zip"):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             content = archive.read(archive.namelist()[0])

@@ -109,7 +109,7 @@ def _learn(jars: Path, target: Path) -> None:
 def _failed() -> SetupError:
     return SetupError(
         f"the JVM that was to write it failed; what it said is in {jvm_log.current()}",
-        remedy="check that it has memory, and that there are 200 MB of disk beside that log, then `make install` again",
+        remedy="check that it has memory, and that there are 200 MB of disk beside that log, then do the same again",
     )
 
 

@@ -23,7 +23,7 @@ _ENDS = (" in _run_module_as_main\n", "\n  ...\n")  # of a traceback; of one tha
 _PYSPARK = re.compile(r"(-packages|\.zip|/python)/pyspark/")
 _READS = ("/socket.py", "/pyarrow/ipc.py")  # PySpark by these
 _SLUICE = re.compile(rf"{re.escape(str(Path(__file__).parents[2]))}/(?!pipelines/)")
-_LIBRARY = re.compile(r"-packages/(?!etl/)|/lib/python3|^<frozen ")
+_LIBRARY = re.compile(r"-packages/(?!etl/)|/lib/python3[^/]*/(?!\w+-packages/)|^<frozen ")
 
 
 @dataclass(frozen=True, order=True)

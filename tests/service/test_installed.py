@@ -1,0 +1,105 @@
+"""A wheel has all that Sluice is: installed by itself, with no checkout in sight, it does what the checkout does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.environment import FOREIGN, REPOSITORY
+
+pytestmark = pytest.mark.long
+
+BESIDE = ("etl", "sql", "expectations", "dags")
+
+WHERE = """
+import sys
+import etl, etl.airflow.factory, etl.spark.session
+from etl.airflow.pages.render import FOLDER
+from etl.common import shipped, settings, statements
+from etl.operations.suites.data_docs import PAGES
+from etl.services import jarsets
+found = settings.load_settings()
+for place in (etl.__file__, statements.SQL_FOLDER, *found.pipelines, *found.suites, found.dags, FOLDER, PAGES):
+    print(place)
+for module in list(sys.modules.values()):
+    if (file := getattr(module, "__file__", None)):
+        print(file)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """An environment that has the wheel, and of all else the packages that the tests have."""
+
+    folder: Path
+    packages: Path
+
+    def do(self, *words: str | Path, cwd: Path, code: int = 0, **settings: str) -> str:
+        """Run one of the environment's programs; return what it printed. Asserts how it ends."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        environment |= {"PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}", **settings}
+        program = self.folder / "bin" / words[0]
+        done = subprocess.run(
+            [program, *words[1:]], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    subprocess.run(words, cwd=REPOSITORY, check=True, capture_output=True)
+    [made] = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel in a new environment; the packages that it needs are on its path, and the checkout is not.
+
+    A folder that a .pth file names is a folder of the path and no more: the .pth that leads to the checkout is not read.
+    """
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(folder, with_pip=True)
+    [packages] = folder.glob("lib/python3*/site-packages")
+    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(install, check=True, capture_output=True, cwd=folder)
+    (packages / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    return Installed(folder=folder, packages=packages)
+
+
+def test_a_wheel_has_every_file_of_the_package_and_all_that_lies_beside_it(wheel: Path) -> None:
+    files = (path.relative_to(REPOSITORY) for name in BESIDE for path in (REPOSITORY / name).rglob("*"))
+    kept = [path for path in files if "__pycache__" not in path.parts and (REPOSITORY / path).is_file()]
+    expected = {str(path if path.parts[0] == "etl" else "etl" / path) for path in kept}
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if name.startswith("etl/")}
+    assert found == expected
+
+
+def test_nothing_is_used_but_what_was_installed(installed: Installed, tmp_path: Path) -> None:
+    places = installed.do("python", "-c", WHERE, cwd=tmp_path).splitlines()
+    ours = [place for place in places if "/etl/" in place]
+    assert len(ours) > 50
+    assert all(place.startswith(f"{installed.packages}/etl/") for place in ours)
+    allowed = (str(installed.folder), sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), "<")
+    assert [
+        place for place in places if place.startswith(str(REPOSITORY)) and not place.startswith(allowed)
+    ] == []
+
+
+def test_the_command_checks_what_was_installed(installed: Installed, tmp_path: Path) -> None:
+    assert "Exactly-once micro-batch ETL" in installed.do("sluice", "--help", cwd=tmp_path)
+    said = installed.do("sluice", "check", cwd=tmp_path)
+    assert f"ok      flights: 35 rules in {installed.packages}/etl/expectations/flights.json" in said
+    assert list(tmp_path.iterdir()) == []
