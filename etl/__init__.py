@@ -1,4 +1,4 @@
-"""Sluice: exactly-once micro-batch ETL, with its public functions `read`, `delivered`, `session` and `try_out`."""
+"""Sluice: exactly-once micro-batch ETL, with its public functions `read`, `delivered`, `session`, `check` and `try_out`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 _PUBLIC = {  # what users call, and where it is
     "read": ("etl.operations.serving.read", "read"),
     "delivered": ("etl.operations.serving.read", "delivered"),
+    "check": ("etl.operations.projects.check", "check"),
     "session": ("etl.spark.session", "session"),
     "try_out": ("etl.operations.suites.try_out", "try_files"),
 }

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support.environment import FOREIGN, REPOSITORY
+from tests.support.environment import FOREIGN, JARS, REPOSITORY
 
 pytestmark = pytest.mark.long
 
@@ -103,3 +108,43 @@ def test_the_command_checks_what_was_installed(installed: Installed, tmp_path: P
     said = installed.do("sluice", "check", cwd=tmp_path)
     assert f"ok      flights: 35 rules in {installed.packages}/etl/expectations/flights.json" in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def project(installed: Installed) -> Iterator[Path]:
+    """A project that `sluice init` has just made, in a folder that any system user may pass through."""
+    folder = Path(tempfile.mkdtemp(prefix="sluice-"))
+    folder.chmod(0o711)
+    installed.do("sluice", "init", "shop", cwd=folder)
+    yield folder / "shop"
+    installed.do("sluice", "down", cwd=folder / "shop")
+    shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(900)
+def test_a_new_project_passes_its_check_and_its_tests_and_runs_as_its_readme_says(
+    installed: Installed, project: Path
+) -> None:
+    jars = {"SLUICE_JARS": str(JARS)}
+    assert installed.do("sluice", "check", cwd=project).splitlines()[-1] == "no mistake in 1 pipeline"
+    tests = ("python", "-m", "pytest", "-p", "no:cacheprovider", "tests")
+    assert "2 passed" in installed.do(*tests, cwd=project, **jars)
+    readme = (project / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
+    lines = [line.partition("#")[0].strip() for line in readme.splitlines()]
+    lines.remove("sluice airflow")  # it stays up
+    said = {}
+    for line in lines:
+        for words in map(shlex.split, line.split(" && ")):
+            ours = words[0] == "sluice"
+            said[line] = (
+                installed.do(*words, cwd=project, **jars)
+                if ours
+                else subprocess.check_output(words, cwd=project, text=True)
+            )
+        if line == "sluice run orders":
+            assert "clean" in installed.do("sluice", "audit", "orders", cwd=project, **jars)
+            [state] = json.loads(installed.do("sluice", "status", "--json", cwd=project, **jars))
+    assert "7 rows delivered, 1 held" in said["sluice try orders --input samples/orders.jsonl"]
+    assert (state["pipeline"], state["deliveries"], state["delivered"], state["held"]) == ("orders", 1, 7, 1)
+    assert "the price is not negative" in said["sluice quarantine list orders"]
+    assert said["sluice down"].startswith("stopped ")

@@ -9,7 +9,6 @@ import typer
 
 from etl.cli.shared import AsJson, out, print_json, shown_lines
 from etl.common.errors import SetupError
-from etl.common.settings import load_settings
 from etl.common.wording import pluralize
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def check(
     """Find every mistake of declarations and suites at once, without services or Spark; exit 2 when there are some."""
     from etl.operations.projects.check import check as check_all
 
-    checked = check_all(load_settings(), names or [])
+    checked = check_all(*names or ())
     if as_json:
         print_json([one.json() for one in checked])
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etl.common.errors import SetupError
-from etl.common.settings import Settings
+from etl.common.settings import Settings, load_settings
 from etl.common.wording import meant, pluralize
 from etl.pipeline.loader import Loaded, load_files, require_name
 from etl.quality.arguments import mistakes
@@ -60,11 +60,14 @@ class Checked:
         }
 
 
-def check(settings: Settings, names: Sequence[str] = ()) -> list[Checked]:
+def check(*names: str, settings: Settings | None = None) -> list[Checked]:
     """Check the declarations of these names and their suites; of all pipelines, where none is named.
+
+    Also for tests of users, as `etl.check`. `settings` None: those in force.
 
     Raises SetupError where there is nothing to check: no such pipeline, no pipeline at all, or a folder that is not there.
     """
+    settings = settings or load_settings()
     loaded = load_files(settings.pipelines)
     for name in names:
         require_name(name, loaded, settings.pipelines)
