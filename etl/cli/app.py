@@ -14,7 +14,7 @@ import typer
 
 from etl.airflow.log_lines import WANTED, LineFormatter, marked
 from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, services, serving, status, suites
-from etl.cli.project import check, init
+from etl.cli.project import check, init, new
 from etl.cli.shared import (
     Command,
     as_called,
@@ -127,6 +127,7 @@ def options(
 
 # In the order in which help shows them. What follows Airflow's own command is its own, options included.
 app.command()(init.init)
+app.command()(new.new)
 app.command()(check.check)
 app.command()(services.up)
 app.command()(services.down)

@@ -49,7 +49,7 @@ def problems(pipeline: Any) -> list[str]:
 
     It is a user's: what its fields are said to be is checked, not believed.
     """
-    found = _name_problems(pipeline.name)
+    found = name_problems(pipeline.name)
     found += source_problems(pipeline)
     found += [f"schema: {wrong}" for wrong in ddl_problems(pipeline.schema, _taken(pipeline))]
     found += _stream_problems(pipeline)
@@ -85,7 +85,7 @@ def problems(pipeline: Any) -> list[str]:
     return found + _share_problems(pipeline) + _task_problems(pipeline)
 
 
-def _name_problems(name: Any) -> list[str]:
+def name_problems(name: Any) -> list[str]:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return [f"name: {name!r} must match {_NAME.pattern} (it names tables and folders)"]
     if name in SHIPPED_DAGS:

@@ -78,7 +78,8 @@ class FileSource(Source):
             source = source_of(self.pipeline, path_of(uri, self.landing), self.landing)
             if source is None and self.anywhere:
                 kind = inferred_format(uri)
-                like = [n for n, files in enumerate(self.files) if files.kind == kind]
+                kinds = enumerate({one.kind, inferred_format(one.pattern)} for one in self.files)
+                like = [n for n, known in kinds if kind is not None and kind in known]
                 self._refuse_ambiguous(uri, like)
                 source = like[0] if like else None
             if source is None:

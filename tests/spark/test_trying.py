@@ -15,6 +15,7 @@ import etl
 from etl.cli.suites import show
 from etl.common.errors import SetupError, TableRefused
 from etl.ledger.quarantine import RowSelection, held_rows
+from etl.operations.suites.new_pipeline import draft
 from etl.operations.suites.try_out import Tried, try_out
 from etl.pipeline import Upsert
 from etl.runs.replay.release import release
@@ -151,3 +152,29 @@ def test_the_command_shows_rows_rules_and_the_plan_and_exits_3_where_a_run_would
     stopped = home.sluice_here("try", "orders", "--input", file, "--json")
     assert stopped.returncode == 3, stopped.stderr
     assert any(NEGATIVE in stop for stop in json.loads(stopped.stdout)["stops"])
+
+
+def test_a_drafted_pipeline_delivers_each_record_of_the_sample_it_was_drafted_from(home: Home) -> None:
+    who = {"name": "a", "tags": ["x"]}
+    lines = [
+        {"id": n, "at": f"2026-01-0{n}T10:00:00Z", "day": "2026-01-01", "who": who, "a b": f"{n}"}
+        for n in (1, 2, 3)
+    ]
+    files = {name: home.landing / f"sample.{name}" for name in ("jsonl", "json", "csv", "parquet")}
+    home.landing.mkdir(parents=True, exist_ok=True)
+    files["jsonl"].write_text("\n".join(map(json.dumps, [*lines, {"id": 1 << 70}])))
+    files["json"].write_text(json.dumps(lines, indent=1))
+    files["csv"].write_text("id;when;code;price\n1;2026-01-01T10:00;007;1.5\n2;2026-01-02T11:00Z;010;\n")
+    parquet = {
+        "n": pa.array([1, 2], pa.uint32()),
+        "x": [0.5, None],
+        "s": pa.array(["a", "b"]).dictionary_encode(),
+        "at": pa.array([0, 1], pa.timestamp("ns")),
+    }
+    pq.write_table(pa.table(parquet), files["parquet"])
+    for name, file in files.items():
+        drafts = draft(f"drafted_{name}", file, home.place.settings)
+        found = etl.try_out(f"drafted_{name}", file, spark=home.spark, settings=home.place.settings)
+        assert (found.delivered, found.held, found.malformed) == (drafts.sample.records, 0, 0)
+        assert list(found.columns) == [column.name for column in drafts.sample.columns]
+        assert all(result.success for result in found.verdict.results)

@@ -75,7 +75,7 @@ def check(*names: str, settings: Settings | None = None) -> list[Checked]:
         folders = ", ".join(str(folder) for folder in settings.pipelines)
         raise SetupError(
             f"No pipeline is declared in {folders}: no file there ends with .py",
-            remedy="declare one there, or name other folders: in SLUICE_PIPELINES, or as pipelines in sluice.toml",
+            remedy="`sluice new NAME --like FILE` drafts one; SLUICE_PIPELINES or sluice.toml names other folders",
         )
     return [_checked(one, settings) for one in loaded if not names or one.name in names]
 

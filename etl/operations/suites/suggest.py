@@ -165,6 +165,11 @@ def _drafts(column: ColumnProfile, drawn: str) -> Iterator[Drafted]:
         evidence=f"The type of {seen}.",
         about_rows=False,
     )
+    yield from value_rules(column, seen)
+
+
+def value_rules(column: ColumnProfile, seen: str) -> Iterator[Drafted]:
+    """Yield the expectations of a column's values; `seen` says which rows its profile is of."""
     if column.rows == 0 or column.given == 0:
         return
     share = column.nulls / column.rows
