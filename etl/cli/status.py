@@ -1,4 +1,4 @@
-"""`sluice status`, `state`, `decide` and `doctor`: the state of pipelines, decisions, what this machine lacks."""
+"""`sluice status`, `deliveries`, `state`, `decide`, `retire` and `doctor`: pipelines, decisions, this machine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from etl.cli.shared import (
     AsJson,
     PipelineName,
     given_reason,
+    load_if_right,
     open_declared,
     open_workspace,
     out,
@@ -261,6 +262,41 @@ def status(
         load_pipelines(
             workspace.settings.pipelines
         )  # a declaration that is not right is told after the others
+
+
+def deliveries(
+    name: PipelineName,
+    last: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the newest ones.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the deliveries in the order of their commits, the newest first: their rows, and what replaced them."""
+    from etl.operations.control.deliveries import newest_deliveries
+
+    workspace = open_workspace()
+    load_if_right(name, workspace)  # or it is refused, where nobody knows the pipeline
+    found = newest_deliveries(workspace.services.postgres, name, last=last)
+    if as_json:
+        print_json([one.json() for one in found.newest])
+        return
+    if not found.newest:
+        out.print(f"{name}: nothing is delivered yet; next: `sluice run {name}`")
+        return
+    figures = ("delivery", "batch", "delivered", "held")
+    table = _table("delivery", "kind", "batch", "delivered", "held", "committed", "now", close=True)
+    for column in table.columns:
+        column.justify, column.no_wrap = (
+            ("right" if column.header in figures else "left"),
+            column.header != "kind",
+        )
+    for one in found.newest:
+        at = one.committed_at.astimezone().strftime("%Y-%m-%d %H:%M")
+        counts = (str(one.batch_id), f"{one.delivered:,}", f"{one.quarantined:,}")
+        table.add_row(str(one.delivery_id), one.what, *counts, at, one.now)
+    out.print(table)
+    if (earlier := found.of - len(found.newest)) > 0:
+        out.print(
+            f"{pluralize(earlier, 'earlier delivery', 'earlier deliveries')}: `sluice deliveries {name} --last {found.of}`"
+        )
 
 
 def decide(

@@ -387,6 +387,39 @@ def test_the_reports_of_a_clean_place(events: Delivering, shell: Shell) -> None:
     assert audited.startswith("events: clean: both sinks hold what was delivered\n")
 
 
+def test_deliveries_are_listed_newest_first_with_what_replaced_them(events: Delivering, shell: Shell) -> None:
+    first, second = (
+        number for (number,) in events.execute("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")
+    )
+    events.execute("UPDATE sluice.quarantine SET status = 'discarded' WHERE quarantine_id = 1")
+    listed = shell.forked("deliveries", "events")
+    cells = [line.split() for line in listed.out.splitlines()[2:]]
+    assert [(*line[:5], line[-2:]) for line in cells] == [
+        (str(second), "stream", "1", "30", "0", ["in", "force"]),
+        (str(first), "stream", "0", "54", "6", ["in", "force"]),
+    ]
+    newest = shell.forked("deliveries", "events", "--last", "1").out.splitlines()
+    assert newest[-1] == "1 earlier delivery: `sluice deliveries events --last 2`"
+    assert len(newest) == 4
+    supersede = "UPDATE sluice.delivery SET live = false, superseded_by = %s WHERE delivery_id = %s"
+    events.execute(supersede, second, first)
+    for kind, how in (("replay", "replaced"), ("withdrawal", "withdrawn")):
+        rows_in = ", rows_in = 0, delivered = 0" if kind == "withdrawal" else ""
+        events.execute(f"UPDATE sluice.delivery SET kind = %s{rows_in} WHERE delivery_id = %s", kind, second)
+        told = shell.forked("deliveries", "events").out
+        assert f"{kind} of {first} " in told
+        assert f" {how} by {second}\n" in told
+    found = json.loads(shell.forked("deliveries", "events", "--json").out)
+    assert [(one["delivery_id"], one["held"], one["superseded_by"], one["replaced"]) for one in found] == [
+        (second, 0, None, [first]),
+        (first, 5, second, []),
+    ]
+    unknown = shell.forked("deliveries", "evnts")
+    assert (unknown.code, "No pipeline is called 'evnts'" in unknown.said) == (2, True)
+    Path(shell.environment["SLUICE_PIPELINES"], "events.py").unlink()
+    assert shell.forked("deliveries", "events").out == told, "also of one that is declared no more"
+
+
 def test_what_a_pipelines_file_or_a_library_prints_is_no_part_of_a_result(
     events: Delivering, shell: Shell
 ) -> None:
