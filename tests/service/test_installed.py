@@ -121,6 +121,15 @@ def project(installed: Installed) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def test_airflow_makes_the_dags_of_a_new_project_from_what_was_installed(
+    installed: Installed, project: Path, tmp_path: Path
+) -> None:
+    code = "import runpy, sys; print(*(name for file in sys.argv[1:] for name in runpy.run_path(file)))"
+    files = [f"dags/{name}.py" for name in ("declarations", "maintenance", "pipelines")]
+    made = installed.do("python", "-c", code, *files, cwd=project, AIRFLOW_HOME=str(tmp_path)).split()
+    assert {"orders", "orders_replays", "sluice_maintenance"} <= {*made}
+
+
 @pytest.mark.timeout(900)
 def test_a_new_project_passes_its_check_and_its_tests_and_runs_as_its_readme_says(
     installed: Installed, project: Path
