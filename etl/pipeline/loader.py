@@ -42,7 +42,7 @@ class Loaded:
 
 
 def load_files(folders: Iterable[Path]) -> list[Loaded]:
-    """Load every file of `folders`, each with all that is wrong with it, clashes with other files among that.
+    """Load every file of `folders`, each with all that is wrong with it: clashes with other files are so of either.
 
     A folder that is not there raises SetupError.
     """
@@ -50,10 +50,13 @@ def load_files(folders: Iterable[Path]) -> list[Loaded]:
     clashes = _clashes(loaded)
     return [
         dataclasses.replace(
-            one, wrong=(*one.wrong, *(said.removeprefix(mark) for said in clashes if said.startswith(mark)))
+            one,
+            wrong=(
+                *one.wrong,
+                *(clash.removeprefix(f"{one.file}: ") for clash in clashes if str(one.file) in clash),
+            ),
         )
         for one in loaded
-        for mark in (f"{one.file}: ",)
     ]
 
 

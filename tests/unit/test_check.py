@@ -84,7 +84,7 @@ def test_every_mistake_of_every_pipeline_is_told_with_its_file_and_remedy(folder
         f"  {pipelines}/torn.py: line 1: '(' was never closed\n    next: correct the file, then `sluice check torn`"
         in said
     )
-    assert said.splitlines()[-1].endswith("in 5 of 6 pipelines")
+    assert said.splitlines()[-1].endswith("7 mistakes in 6 of 6 pipelines")
 
 
 def test_one_of_many_is_checked_alone(folder: Path) -> None:
@@ -92,6 +92,15 @@ def test_one_of_many_is_checked_alone(folder: Path) -> None:
     (folder / "pipelines" / "torn.py").write_text("PIPELINE = (\n")
     assert checked("good")[0] == 0
     assert checked("torn")[0] == 2
+
+
+def test_a_clash_is_a_mistake_of_either_pipeline_as_for_a_run(folder: Path) -> None:
+    declare(folder, "one", NOT_NULL)
+    declare(folder, "two", NOT_NULL, **{"sink=Append()": 'sink=Append(table="warehouse.one")'})
+    for name in ("one", "two"):
+        code, said = checked(name)
+        assert code == 2
+        assert "sink: table warehouse.one belongs to pipeline 'one'" in said
 
 
 def test_nothing_to_check_is_no_success(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ What needs the transform's own columns is not seen here: `sluice try`, and a run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,15 +96,7 @@ def _checked(one: Loaded, settings: Settings) -> Checked:
                 for sentence in mistakes(declared)
             )
         except SetupError as error:
-            near = "" if suite else _near(one.pipeline.suite, settings.suites)
+            names = (file.stem for folder in settings.suites for file in folder.glob("*.json"))
+            near = "" if suite else meant(one.pipeline.suite, names)
             wrong.append(Mistake(file=suite or one.file, seen=f"{error.seen}{near}", remedy=error.remedy))
     return Checked(pipeline=one.name, file=one.file, suite=suite, rules=rules, mistakes=tuple(wrong))
-
-
-def _near(suite: str, folders: Sequence[Path]) -> str:
-    return meant(suite, _names(folders))
-
-
-def _names(folders: Sequence[Path]) -> Iterator[str]:
-    for folder in folders:
-        yield from (file.stem for file in folder.glob("*.json"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,16 +104,26 @@ def draft(name: str, file: Path, settings: Settings) -> Drafts:
     text = _declaration(name, sample)
     _require_right(name, text, sample)
     rules = _suite(name, sample)
-    for path, content in ((pipeline, text), (suite, json.dumps(rules, indent=2, ensure_ascii=False) + "\n")):
-        try:
+    _write({pipeline: text, suite: json.dumps(rules, indent=2, ensure_ascii=False) + "\n"})
+    return Drafts(sample=sample, pipeline=pipeline, suite=suite, rules=len(rules["expectations"]))
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    """Write the files, all of them or none. Raises SetupError where one can't be written."""
+    written: list[Path] = []
+    try:
+        for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as sink:
+                written.append(path)
                 sink.write(content)
-        except OSError as error:
-            raise SetupError(
-                f"{path} can't be written: {error.strerror}", remedy="correct that, and try again"
-            ) from error
-    return Drafts(sample=sample, pipeline=pipeline, suite=suite, rules=len(rules["expectations"]))
+    except OSError as error:
+        for path in written:
+            path.unlink()
+        raise SetupError(
+            f"{error.filename or 'A draft'} can't be written, and nothing was: {error.strerror}",
+            remedy="correct that, and try again",
+        ) from error
 
 
 def _require_project(settings: Settings) -> None:

@@ -31,7 +31,7 @@ from etl.sources.parquet_types import kept_as
 from etl.sources.raw.compression import unpacker
 from etl.sources.unreadable import FileUnfit
 
-MOST_RECORDS, MOST_BYTES = 100_000, 64 << 20  # of a sample, which is read no further
+MOST_RECORDS, MOST_BYTES = 50_000, 64 << 20  # of a sample, which is read no further
 PIECE = 1 << 20
 SEPARATORS = (",", ";", "\t", "|")
 UTC = pa.timestamp("us", "UTC")
@@ -134,6 +134,7 @@ def _of_json(file: Path) -> Sample:
     texts = filter(_is_record, _elements(file, content, cut) if is_array else _lines(content, cut))
     records, malformed = _read(texts, _members)
     names = dict.fromkeys(name for record in records for name in record)
+    _require_distinct(names)
     columns = [_of_values(name, [record.get(name) for record in records], _json_type) for name in names]
     kind = "json-array" if is_array else "json"
     more = cut or next(texts, None) is not None
@@ -280,8 +281,7 @@ def _of_csv(file: Path) -> Sample:
     dialects = [Dialect(sep=sep) for sep in SEPARATORS]
     dialect = max(dialects, key=lambda one: len(header_values(lines[0], one)))
     names = header_values(lines[0], dialect)
-    if wrong := [name for name, times in Counter(map(str.lower, names)).items() if times > 1 or not name]:
-        raise FileUnfit(f"its header has a column without a name, or {wrong[0]!r} more than once: {lines[0]}")
+    _require_distinct(names)
 
     def parse(line: str) -> list[str | None]:
         values = dialect.split(line, len(names))
@@ -309,6 +309,15 @@ def _of_csv(file: Path) -> Sample:
     )
 
 
+def _require_distinct(names: Iterable[str]) -> None:
+    """Raise FileUnfit where a column has no name, or Spark would take two for the same one."""
+    for name, times in Counter(map(str.lower, names)).items():
+        if not name:
+            raise FileUnfit("it has a column without a name")
+        if times > 1:
+            raise FileUnfit(f"it has {name!r} more than once, small letters and capitals being the same")
+
+
 def _csv_type(values: Sequence[str], dialect: Dialect) -> tuple[str, Convert]:
     def converter(kind: pa.DataType) -> Convert | None:
         return csv_values.converter(kind, dialect)
@@ -320,6 +329,7 @@ def _csv_type(values: Sequence[str], dialect: Dialect) -> tuple[str, Convert]:
 
 def _of_parquet(file: Path) -> Sample:
     parquet = pq.ParquetFile(file)
+    _require_distinct(parquet.schema_arrow.names)
     batches: list[pa.RecordBatch] = []
     for batch in parquet.iter_batches(batch_size=10_000):
         batches.append(batch)
