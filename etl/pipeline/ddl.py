@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from etl.common.outcome import in_short
 
+# Spark's types, by the words that they begin with in DDL.
+TYPES = frozenset(
+    {
+        *("boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint"),
+        *(
+            "float",
+            "real",
+            "double",
+            "dec",
+            "decimal",
+            "numeric",
+            "string",
+            "char",
+            "character",
+            "varchar",
+            "binary",
+        ),
+        *("date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "interval"),
+        *("array", "map", "struct", "variant", "void", "geography", "geometry"),
+    }
+)
+_TYPE = re.compile(r"\s*([A-Za-z_]\w*)")
 _AT = re.compile(r"\(line (\d+), pos (\d+)\)")  # of Spark's parser: the line from 1, the place from 0
 _BEFORE = 40  # characters that are shown of what stands before a mistake
 
@@ -19,8 +42,18 @@ def ddl_columns(schema: str) -> list[str]:
 
 def ddl_parts(schema: str) -> list[tuple[str, str]]:
     """Return the top-level columns of a Spark DDL schema: the name, and what is written after it."""
-    columns, depth, start, quote = [], 0, 0, ""
-    for at, char in enumerate(schema):
+    named = (re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))", column) for column in _parts(schema))
+    return [
+        (m[1].replace("``", "`") if m[1] is not None else m[2], m.string[m.end() :].strip(" \t\r\n:"))
+        for m in named
+        if m
+    ]
+
+
+def _parts(text: str) -> list[str]:
+    """Part a text at the commas that are neither within brackets nor quoted."""
+    parts, depth, start, quote = [], 0, 0, ""
+    for at, char in enumerate(text):
         if quote:
             quote = "" if char == quote else quote
         elif char in "`'\"":
@@ -30,15 +63,31 @@ def ddl_parts(schema: str) -> list[tuple[str, str]]:
         elif char in ">)":
             depth -= 1
         elif char == "," and depth == 0:
-            columns.append(schema[start:at])
+            parts.append(text[start:at])
             start = at + 1
-    columns.append(schema[start:])
-    named = (re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))", column) for column in columns)
-    return [
-        (m[1].replace("``", "`") if m[1] is not None else m[2], m.string[m.end() :].strip(" \t\r\n:"))
-        for m in named
-        if m
-    ]
+    return [*parts, text[start:]]
+
+
+def unknown_types(schema: str) -> Iterator[tuple[str, str]]:
+    """Yield each column that has no type, or one that Spark does not know: its name, and the word; empty: there is none.
+
+    What else may be wrong with a schema Spark's parser says.
+    """
+    for name, written in ddl_parts(schema):
+        yield from ((name, word) for word in _unknown(written))
+
+
+def _unknown(written: str) -> Iterator[str]:
+    """Yield the words of a column's type, at any depth, that name no type."""
+    found = _TYPE.match(written)
+    word = found[1].lower() if found else ""
+    if word not in TYPES:
+        yield found[1] if found else written.strip()
+    inner = written[written.find("<") + 1 : written.rfind(">")] if found and "<" in written else ""
+    if word == "struct" and inner:
+        yield from (word for _, member in ddl_parts(inner) for word in _unknown(member))
+    elif word in ("array", "map") and inner:
+        yield from (word for part in _parts(inner) for word in _unknown(part))
 
 
 def ddl_mistake(error: Exception, schema: str) -> str:

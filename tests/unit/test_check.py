@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from etl.cli.app import app
 from etl.common.errors import SetupError
+from etl.pipeline.ddl import TYPES, unknown_types
 from tests.support.data.orders import DECLARATION
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}}
@@ -92,6 +93,28 @@ def test_one_of_many_is_checked_alone(folder: Path) -> None:
     (folder / "pipelines" / "torn.py").write_text("PIPELINE = (\n")
     assert checked("good")[0] == 0
     assert checked("torn")[0] == 2
+
+
+def test_a_type_that_spark_does_not_have_is_told_at_any_depth(folder: Path) -> None:
+    columns = "id bigit, n decimal(10, 2) NOT NULL COMMENT 'a, b', a array<struct<x: sting, y: map<string, dubble>>>"
+    changes = {"id bigint": columns, "shop string, city string": "shop string, city"}
+    declare(folder, "orders", NOT_NULL, **changes)
+    _, said = checked("orders")
+    told = [line.partition("orders.py: ")[2] for line in said.splitlines() if "orders.py: " in line]
+    assert told == [
+        "schema: id: Spark has no type 'bigit'; did you mean bigint?",
+        "schema: a: Spark has no type 'sting'; did you mean string?",
+        "schema: a: Spark has no type 'dubble'; did you mean double?",
+        "lookups['shops'].schema: city: it has no type",
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*sorted(TYPES - {"array", "map", "struct"}), "decimal(10,2)", "Array<Map<string,Struct<`a b`:INT>>>"],
+)
+def test_a_type_that_spark_has_is_right(kind: str) -> None:
+    assert list(unknown_types(f"`a b` {kind}, c: {kind} NOT NULL")) == []
 
 
 def test_a_clash_is_a_mistake_of_either_pipeline_as_for_a_run(folder: Path) -> None:

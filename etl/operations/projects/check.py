@@ -5,6 +5,7 @@ What needs the transform's own columns is not seen here: `sluice try`, and a run
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from etl.common.errors import SetupError
 from etl.common.settings import Settings, load_settings
 from etl.common.wording import meant, pluralize
+from etl.pipeline.ddl import TYPES, unknown_types
 from etl.pipeline.loader import Loaded, load_files, require_name
 from etl.quality.arguments import mistakes
 from etl.quality.rules import suite_path
@@ -79,9 +81,24 @@ def check(*names: str, settings: Settings | None = None) -> list[Checked]:
     return [_checked(one, settings) for one in loaded if not names or one.name in names]
 
 
+def _of_types(one: Loaded) -> Iterator[str]:
+    """Yield what is wrong with the types of its schemas, as far as that is seen without Spark's parser."""
+    if one.pipeline is None:
+        return
+    schemas: dict[str, str] = {}
+    if not one.wrong:  # else these may be anything
+        schemas = {f"streams[{name!r}].schema": kind.schema for name, kind in one.pipeline.streams.items()}
+        schemas |= {f"lookups[{name!r}].schema": kind.schema for name, kind in one.pipeline.lookups.items()}
+    for place, schema in {"schema": one.pipeline.schema, **schemas}.items():
+        for column, word in unknown_types(schema) if isinstance(schema, str) else ():
+            known = f"Spark has no type {word!r}{meant(word.lower(), TYPES)}" if word else "it has no type"
+            yield f"{place}: {column}: {known}"
+
+
 def _checked(one: Loaded, settings: Settings) -> Checked:
     remedy = f"correct the file, then `sluice check {one.name}`"
-    wrong = [Mistake(file=one.file, seen=sentence, remedy=remedy) for sentence in one.wrong]
+    sentences = (*one.wrong, *_of_types(one))
+    wrong = [Mistake(file=one.file, seen=sentence, remedy=remedy) for sentence in sentences]
     suite, rules = None, 0
     # A name that is none is told of already.
     if one.pipeline and one.pipeline.suite and not any(said.startswith("suite: ") for said in one.wrong):
