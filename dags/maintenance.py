@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from etl.airflow.factory import maintenance_dag
-from etl.common.settings import load_settings
-from etl.pipeline import loadable
+from etl.airflow.factory import maintained, maintenance_dag
 
-sluice_maintenance = maintenance_dag(loadable(load_settings().pipelines).values())
+sluice_maintenance = maintenance_dag(maintained())

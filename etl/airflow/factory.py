@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import ast
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param, get_parsing_context
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from etl.airflow.alerts import FAILED, TASK_FAILED, deadline, notifiers, restarts
@@ -18,8 +18,8 @@ from etl.airflow.retries import LONGEST_PAUSE, Retries, kept_up
 from etl.airflow.run_form import FIELDS
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
-from etl.pipeline import Pipeline, loadable
-from etl.pipeline.dag_names import replays_of
+from etl.pipeline import Pipeline, loadable, loadable_alone
+from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.pipeline.intervals import moment_of
 
 POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline's DAG; the plugin creates it
@@ -67,14 +67,26 @@ def pool(dag_id: str) -> str:
 def pipeline_dags() -> dict[str, DAG]:
     """Make the DAGs of every pipeline whose declaration is right and whose schedule Airflow takes.
 
-    They are returned by their names.
+    They are returned by their names. Where Airflow starts a task it wants the DAG of that task alone: no other is
+    made, and no other pipeline's file is run.
     """
-    pipelines = loadable(load_settings().pipelines)
+    folders, wanted = load_settings().pipelines, get_parsing_context().dag_id
+    pipelines = loadable(folders) if wanted is None else loadable_alone(pipeline_of(wanted), folders)
     refused = refused_schedules(pipelines)
-    taken = [pipeline for name, pipeline in pipelines.items() if name not in refused]
-    runs = [pipeline_dag(pipeline) for pipeline in taken]
-    replays = [replays_dag(pipeline) for pipeline in taken if pipeline.has_replays_dag]
-    return {dag.dag_id: dag for dag in (*runs, *replays)}
+    return {
+        dag_id: make(pipeline)
+        for name, pipeline in pipelines.items()
+        if name not in refused
+        for dag_id, make in _makers(pipeline)
+        if wanted in (None, dag_id)
+    }
+
+
+def _makers(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[Pipeline], DAG]]]:
+    """Yield the name of each DAG of the pipeline with what makes it."""
+    yield pipeline.name, pipeline_dag
+    if pipeline.has_replays_dag:
+        yield replays_of(pipeline.name), replays_dag
 
 
 def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
@@ -224,6 +236,16 @@ def _paused_when_failed(pipeline: Pipeline) -> dict[str, Any]:
     What needs a person ends the run for good, and @continuous would start the next one in the same second.
     """
     return {"max_consecutive_failed_dag_runs": 1} if pipeline.follow else {}
+
+
+def maintained() -> Iterable[Pipeline]:
+    """Return the pipelines whose audit and sweep the maintenance's DAG is made of.
+
+    Where Airflow starts one of its tasks, that is the task's own alone.
+    """
+    folders = load_settings().pipelines
+    _, _, name = (get_parsing_context().task_id or "").partition("_")
+    return (loadable_alone(name, folders) if name else loadable(folders)).values()
 
 
 def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:

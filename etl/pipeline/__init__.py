@@ -22,7 +22,7 @@ from etl.pipeline.declaration import (
     identity,
     month,
 )
-from etl.pipeline.loader import load_pipeline, load_pipelines, loadable
+from etl.pipeline.loader import load_pipeline, load_pipelines, loadable, loadable_alone
 
 __all__ = [
     "Append",
@@ -45,5 +45,6 @@ __all__ = [
     "load_pipeline",
     "load_pipelines",
     "loadable",
+    "loadable_alone",
     "month",
 ]

@@ -15,6 +15,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +92,25 @@ def loadable(folders: Iterable[Path]) -> dict[str, Pipeline]:
     }
 
 
+def loadable_alone(name: str, folders: Iterable[Path]) -> dict[str, Pipeline]:
+    """Load the pipeline `name` where its declaration is right, and no more files than it takes to find it.
+
+    Files that have the name in their text come first. Whether another pipeline has the same name or table is not
+    asked: that takes every file, and is for `load_pipeline`.
+    """
+    files = list(_files(folders))
+    files.sort(key=lambda file: not _mentions(file, name))
+    found = next((one for one in map(_load, files) if one.name == name), None)
+    return {} if found is None or found.pipeline is None or found.wrong else {name: found.pipeline}
+
+
+def _mentions(file: Path, name: str) -> bool:
+    """Tell whether a file has a text in it; False for one that can't be read, which `_load` tells of."""
+    with suppress(OSError):
+        return name.encode() in file.read_bytes()
+    return False
+
+
 def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:
     """Load the pipeline `name`. Raises SetupError when there is none, or its declaration is not right.
 
@@ -130,6 +150,11 @@ def _unknown(name: str, loaded: list[Loaded], folders: list[Path]) -> SetupError
 
 
 def _load_all(folders: Iterable[Path]) -> Iterator[Loaded]:
+    return map(_load, _files(folders))
+
+
+def _files(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield each file that is to declare a pipeline, once."""
     seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
@@ -139,7 +164,7 @@ def _load_all(folders: Iterable[Path]) -> Iterator[Loaded]:
             if file.name.startswith("_") or file.resolve() in seen:
                 continue
             seen.add(file.resolve())
-            yield _load(file)
+            yield file
 
 
 def _load(file: Path) -> Loaded:

@@ -478,6 +478,45 @@ def test_the_example_downstream_is_there_only_where_its_pipeline_is_declared(
     assert (set(found["dags"]), found["errors"]) == ({*made, "sluice_maintenance"}, {})
 
 
+@pytest.mark.parametrize(
+    ("file", "dag_id", "task_id", "made"),
+    [
+        ("pipelines.py", "mine", "run", {"mine": ["run"]}),
+        ("pipelines.py", "mine_replays", "run", {"mine_replays": ["run"]}),
+        ("pipelines.py", "other", "run", {"other": ["run"]}),  # no text of a file has this name
+        ("pipelines.py", "gone", "run", {}),
+        (
+            "maintenance.py",
+            "sluice_maintenance",
+            "sweep_mine",
+            {"sluice_maintenance": ["audit_mine", "sweep_mine"]},
+        ),
+        ("declarations.py", "mine", None, {}),
+    ],
+)
+def test_the_start_of_a_task_makes_its_dag_alone_and_minds_no_other_pipelines_file(
+    tmp_path: Path, file: str, dag_id: str, task_id: str | None, made: dict[str, list[str]]
+) -> None:
+    pipelines = tmp_path / "pipelines"
+    pipelines.mkdir()
+    declared = (ROOT / "etl/pipelines/flights.py").read_text()
+    (pipelines / "z.py").write_text(declared.replace('name="flights"', 'name="mine"'))
+    (pipelines / "other.py").write_text(declared.replace('name="flights"', 'name="".join(("o", "ther"))'))
+    noted = tmp_path / "run"
+    (pipelines / "a.py").write_text(f"open({str(noted)!r}, 'a').write('run')\nPIPELINE = None\n")
+    context = {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": dag_id}
+    if task_id is not None:
+        context["_AIRFLOW_PARSING_CONTEXT_TASK_ID"] = task_id
+    found = asked(BAG, str(ROOT / "dags" / file), home=tmp_path, SLUICE_PIPELINES=str(pipelines), **context)
+    tasks = {
+        name: sorted(one["__var"]["task_id"] for one in dag["tasks"]) for name, dag in found["dags"].items()
+    }
+    assert (tasks, found["errors"]) == (made, {})
+    assert noted.exists() == (dag_id in ("other", "gone")), (
+        "only where no text has the name is every file run"
+    )
+
+
 def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declaration(bag: Any) -> None:
     pipelines = load_pipelines([ROOT / "etl/pipelines"])
     of_pipelines = {*pipelines, *(replays_of(name) for name in pipelines)}
