@@ -293,6 +293,7 @@ def task_try_of(
         try_number=max(ti.try_number, 1),
         run_type=str(getattr(dag_run.run_type, "value", dag_run.run_type)),
         clear_number=dag_run.clear_number or 0,
+        tries_before_clear=_tries_before_clear(ti),
         interval_start=start.isoformat() if start else None,
         interval_end=end.isoformat() if end else None,
         who=dag_run.triggering_user_name,
@@ -300,6 +301,13 @@ def task_try_of(
         **(told or {}),
         **dataclasses.asdict(form),
     )
+
+
+def _tries_before_clear(ti: Any) -> int:
+    """Return how many tries a task had before it was last cleared, which raises `max_tries` above its own retries."""
+    this: int = max(ti.try_number, 1)
+    raised_by: int = ti.max_tries - ti.task.retries
+    return min(max(raised_by, 0), this - 1)
 
 
 def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:

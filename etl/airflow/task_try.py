@@ -19,7 +19,8 @@ class TaskTry(RunForm):
     task_id: str
     try_number: int
     run_type: str  # scheduled, manual, backfill or asset_triggered
-    clear_number: int
+    clear_number: int  # of the DAG run: a clear that leaves the run as it is does not count here
+    tries_before_clear: int = 0  # of the task, before it was last cleared in whatever way
     interval_start: str | None = None  # of the run's own data interval, ISO 8601
     interval_end: str | None = None  # exclusive
     # asked of the DAG for replays and releases: nothing that has landed since is delivered

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset
 
-from etl.airflow.operator import SluiceRunOperator, failure
+from etl.airflow.operator import SluiceRunOperator, failure, task_try_of
 from etl.airflow.process import Finished
 from etl.airflow.retries import (
     STEADY,
@@ -30,6 +30,7 @@ from etl.airflow.retries import (
     kept_up,
     note_wait,
 )
+from etl.airflow.run_form import RunForm
 from etl.airflow.told import PAGES, told_to
 from etl.pipeline import load_pipelines
 from etl.pipeline.checks import SHIPPED_DAGS
@@ -323,7 +324,7 @@ from etl.airflow.task_try import TaskTry
 bag = DagBag(sys.argv[1])
 run = dict.fromkeys(("data_interval_start", "data_interval_end", "clear_number", "triggering_user_name"))
 context = {
-    "ti": SimpleNamespace(dag_id="any", run_id="manual", task_id="run", try_number=1),
+    "ti": SimpleNamespace(dag_id="any", run_id="manual", task_id="run", try_number=1, max_tries=0),
     "dag_run": SimpleNamespace(**run, run_type="manual"),
 }
 found = []
@@ -332,6 +333,7 @@ for name, conf in json.loads(sys.argv[2]):
     task = dag.get_task("run").prepare_for_execution()
     params = process_params(dag, task, conf, suppress_exception=False)
     task.render_template_fields({"params": params})
+    context["ti"].task = task
     told = TaskTry.parse(task_try_of(context, task.form, beside=task.beside).json())
     found.append({one.name: getattr(told, one.name) for one in dataclasses.fields(RunForm)})
 print("\\n" + json.dumps(found))
@@ -339,6 +341,39 @@ print("\\n" + json.dumps(found))
 NOTHING = dict.fromkeys(
     ("driver_memory", "deliveries", "start", "end", "releases", "release", "why")
 ) | dict.fromkeys(("accept_changed", "accept_unreadable", "fewer"), False)
+
+
+@pytest.mark.parametrize(
+    ("number", "most", "before"),
+    [
+        (1, 3, 0),
+        (3, 3, 0),
+        (2, 4, 1),
+        (3, 4, 1),
+        (5, 7, 4),
+        (1, 4, 0),
+    ],  # the last: fewer retries since it began
+)
+def test_tries_before_a_clear_are_told_by_the_number_of_tries_that_it_raises(
+    number: int, most: int, before: int
+) -> None:
+    run: Any = SimpleNamespace(
+        run_type="scheduled",
+        clear_number=0,
+        data_interval_start=None,
+        data_interval_end=None,
+        triggering_user_name=None,
+    )
+    ti = SimpleNamespace(
+        dag_id="d",
+        run_id="r",
+        task_id="run",
+        try_number=number,
+        max_tries=most,
+        task=SimpleNamespace(retries=3),
+    )
+    context: Any = {"ti": ti, "dag_run": run}
+    assert task_try_of(context, RunForm(), beside=False).tries_before_clear == before
 
 
 def test_what_a_run_was_given_reaches_the_command_as_the_form_has_it(tmp_path: Path) -> None:

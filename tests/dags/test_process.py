@@ -138,6 +138,8 @@ def executed(**form: str) -> tuple[Any, dict[str, Any]]:
         run_id="manual",
         task_id="run",
         try_number=1,
+        max_tries=0,
+        task=SimpleNamespace(retries=0),
         xcom_push=lambda key, value: pushed.update({key: value}),
     )
     dag_run = SimpleNamespace(

@@ -246,6 +246,28 @@ def test_a_clear_after_a_clear_that_failed_still_names_what_had_succeeded(events
     assert tries.runs_before_clear(events.dsn, replace(cleared(1), dag_run_id="other")) == ()
 
 
+def test_a_task_that_was_cleared_alone_names_what_had_succeeded_and_is_replayed_once_for_each_clear(
+    events: Delivering,
+) -> None:
+    """Its DAG run was not: the number of its clears is the same."""
+    number = events.session.lease.run_id
+    told(events, "r")
+    alone = replace(asked("r"), try_number=2, tries_before_clear=1)
+    assert tries.runs_before_clear(events.dsn, replace(asked("r"), try_number=2)) == (), "it is a retry"
+    assert tries.runs_before_clear(events.dsn, alone) == (number,)
+    events.restart()
+    replayed = events.session.lease.run_id
+    events.deliver(ROWS)
+    events.execute("UPDATE sluice.delivery SET kind = 'replay' WHERE run_id = %s", replayed)
+    with tries.recorded(events.dsn, "events", alone) as became:
+        became(replayed)
+    retried = replace(alone, try_number=3)
+    assert tries.replayed_before(events.dsn, retried) == replayed
+    again = replace(alone, try_number=3, tries_before_clear=2)
+    assert tries.replayed_before(events.dsn, again) is None
+    assert tries.runs_before_clear(events.dsn, again) == (number, replayed)
+
+
 def cleared(times: int) -> TaskTry:
     return replace(asked("r"), clear_number=times, try_number=1 + times)
 

@@ -12,8 +12,8 @@ delivers the stream's next batches.
 
 The run's form says what a replay must not guess; a *Clear* has only the form of the run that it clears.
 
-The run's type, how often it was cleared, its form and the ledger decide what it asks for; the text of its id never
-does.
+The run's type, how often it was cleared, or its task alone, its form and the ledger decide what it asks for; the text of
+its id never does.
 """
 
 from __future__ import annotations
@@ -257,7 +257,8 @@ def selection_of(workspace: Workspace, pipeline: Pipeline, task_try: TaskTry) ->
         return _named(task_try)
     if task_try.run_type == "backfill":
         return Selection(interval=_interval(pipeline, task_try))
-    runs = tries.runs_before_clear(workspace.services.postgres, task_try) if task_try.clear_number else ()
+    cleared = task_try.clear_number or task_try.tries_before_clear
+    runs = tries.runs_before_clear(workspace.services.postgres, task_try) if cleared else ()
     if runs:
         return Selection(runs=runs)
     if task_try.says_how_to_replay:
@@ -298,5 +299,7 @@ def _interval(pipeline: Pipeline, task_try: TaskTry) -> tuple[dt.datetime, dt.da
 
 
 def _why(task_try: TaskTry) -> str:
-    cleared = f", cleared {pluralize(task_try.clear_number, 'time')}" if task_try.clear_number else ""
+    cleared = ", its task cleared" if task_try.tries_before_clear else ""
+    if task_try.clear_number:
+        cleared = f", cleared {pluralize(task_try.clear_number, 'time')}"
     return f"{task_try.run_type} run {task_try.dag_run_id} of {task_try.dag_id}{cleared}"

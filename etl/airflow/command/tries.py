@@ -89,7 +89,7 @@ def _key(task_try: TaskTry) -> dict[str, object]:
 
 
 def runs_before_clear(dsn: str, task_try: TaskTry) -> tuple[str, ...]:
-    """Return the runs of the same DAG run before it was last cleared, if it ever succeeded; else none."""
+    """Return the runs of the same DAG run before it or its task was last cleared, if it ever succeeded; else none."""
     with transaction(dsn) as cursor:
         STATEMENTS.execute(
             cursor,
@@ -98,6 +98,7 @@ def runs_before_clear(dsn: str, task_try: TaskTry) -> tuple[str, ...]:
             dag_run_id=task_try.dag_run_id,
             task_id=task_try.task_id,
             clear_number=task_try.clear_number,
+            tries_before_clear=task_try.tries_before_clear,
         )
         outcomes = cursor.fetchall()
     succeeded = any(outcome == DONE for _, outcome in outcomes)
@@ -110,7 +111,13 @@ def replayed_before(dsn: str, task_try: TaskTry) -> str | None:
     None where there is none.
     """
     with transaction(dsn) as cursor:
-        STATEMENTS.execute(cursor, "replayed_before", **_key(task_try), clear_number=task_try.clear_number)
+        STATEMENTS.execute(
+            cursor,
+            "replayed_before",
+            **_key(task_try),
+            clear_number=task_try.clear_number,
+            tries_before_clear=task_try.tries_before_clear,
+        )
         record = cursor.fetchone()
     return None if record is None else str(record[0])
 

@@ -71,10 +71,11 @@ UPDATE sluice.airflow_try SET told_to = %(told_to)s
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s AND try_number = %(try_number)s
 
 -- name: replayed_before
--- The run by which an earlier try of a task, since its DAG run was last cleared, has replayed what was asked for.
+-- The run by which an earlier try of a task, since it or its DAG run was last cleared, has replayed what was asked for.
 SELECT t.run_id::text FROM sluice.airflow_try t JOIN sluice.delivery d ON d.run_id = t.run_id
 WHERE t.dag_id = %(dag_id)s AND t.dag_run_id = %(dag_run_id)s AND t.task_id = %(task_id)s
-  AND t.clear_number = %(clear_number)s AND t.try_number < %(try_number)s AND d.kind = 'replay' LIMIT 1
+  AND t.clear_number = %(clear_number)s AND t.try_number > %(tries_before_clear)s
+  AND t.try_number < %(try_number)s AND d.kind = 'replay' LIMIT 1
 
 -- name: delivered_by_run
 -- What all tries of a task in a DAG run delivered.
@@ -82,10 +83,10 @@ SELECT delivery_id FROM sluice.airflow_delivery
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s
 
 -- name: runs_before_clear
--- The runs of this task in this DAG run before it was last cleared, and how each try ended; in their order.
+-- The runs of this task in this DAG run before either was last cleared, and how each try ended; in their order.
 SELECT run_id::text, outcome FROM sluice.airflow_try
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s
-  AND clear_number < %(clear_number)s ORDER BY try_number
+  AND (clear_number < %(clear_number)s OR try_number <= %(tries_before_clear)s) ORDER BY try_number
 
 -- name: new_drift
 -- The fields that some deliveries counted as unknown or missing, and the one before them did not, withdrawn or in force. A
