@@ -1,7 +1,8 @@
 """Runs a `sluice` command as a child process: reads its log line by line and its result, and ends it with its parent.
 
 However this process ends, SIGKILL included, the command, its JVM and its Python workers end too: the kernel
-kills the command with its parent, the JVM ends with the pipe to the command, the workers with the JVM.
+kills the command with its parent, the JVM ends with the pipe to the command, the workers with the JVM. Where the parent
+of this process is gone, Airflow's supervisor of the task, nobody would ever end it, and it ends the command itself.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -24,6 +27,7 @@ from etl.airflow.log_lines import WANTED, harmless, read
 from etl.services.process import have_ended
 
 GRACE_SECONDS = 3.0  # between SIGTERM and SIGKILL; Airflow kills the task itself after 5
+PARENT_LOOKS_EVERY = 2.0  # seconds
 _PR_SET_PDEATHSIG = 1
 
 
@@ -53,8 +57,9 @@ class Command:
         with tempfile.TemporaryFile("w+") as result, _standard_input(self.given) as given:
             environment = {**os.environ, **self.environment}
             self._process = _start(self.arguments, environment, given, result, self.own_group)
-            said = _follow(self._process, log)
-            code = self._process.wait()
+            with self._ended_without_parent(log):
+                said = _follow(self._process, log)
+                code = self._process.wait()
             result.seek(0)
             text = result.read()
         return Finished(
@@ -73,6 +78,34 @@ class Command:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             have_ended(family, within=GRACE_SECONDS)
+
+    @contextlib.contextmanager
+    def _ended_without_parent(self, log: Callable[[int, str], None]) -> Iterator[None]:
+        """End the command while the block runs, once this process has another parent than when it began.
+
+        The kernel is not asked to kill this process then, as it is for the command: it is Airflow's, and may be told
+        of the command's end first.
+        """
+        parent, done = os.getppid(), threading.Event()
+
+        def look() -> None:
+            while not done.wait(PARENT_LOOKS_EVERY):
+                if os.getppid() != parent:
+                    # first of all, for the log may lead to who is gone
+                    self.kill()
+                    with contextlib.suppress(Exception):
+                        log(
+                            logging.ERROR,
+                            f"process {parent}, which had started this task, is gone: the command was ended",
+                        )
+                    return
+
+        watch = threading.Thread(target=look, name="parent", daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            done.set()
 
 
 @contextlib.contextmanager

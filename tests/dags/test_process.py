@@ -85,6 +85,43 @@ def test_a_command_ends_with_a_task_that_is_killed(
     assert left == []
 
 
+SUPERVISOR = """
+import subprocess, sys
+runner = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
+print(runner.pid, flush=True)
+runner.wait()
+"""
+STAYS = """
+import signal, sys, time
+from etl.airflow import process
+from etl.airflow.process import Command
+
+start = process.subprocess.Popen
+waits = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+process.subprocess.Popen = lambda words, **more: start(waits, **more)
+print("exit code", Command(arguments=[], own_group=True).run(lambda level, line: None).exit_code, flush=True)
+"""
+
+
+def test_a_command_and_its_task_end_when_what_had_started_the_task_is_killed_alone() -> None:
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, STAYS], stdout=subprocess.PIPE, text=True
+    )
+    assert supervisor.stdout is not None
+    runner = psutil.Process(int(supervisor.stdout.readline()))
+    until(lambda: bool(runner.children()), "the command to start", patience=PATIENCE)
+    family = [runner, *runner.children()]
+    supervisor.kill()
+    assert supervisor.wait(PATIENCE) == -signal.SIGKILL
+    _, left = psutil.wait_procs(family, GONE_WITHIN)
+    for process in left:
+        process.kill()
+    assert left == []
+    assert supervisor.stdout.read().strip() in (
+        f"exit code {128 + number}" for number in (signal.SIGTERM, signal.SIGKILL)
+    )
+
+
 # What a pipeline's file does while the operator's command loads it, which is all of it where nothing has landed
 
 DECLARATION = """
