@@ -118,7 +118,7 @@ def _require_ready(workspace: Workspace, pipeline: Pipeline) -> None:
 
     A suite that is gone, or a master that is none, would be found with the next file that lands.
     """
-    ensure_bucket(workspace.services.lake, workspace.lake.store)
+    ensure_bucket(workspace.services.lake, [pipeline.table_schema], workspace.lake.store)
     require_master(workspace.settings.spark_master)
     digest_of(pipeline, workspace.settings)
 

@@ -21,7 +21,15 @@ from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import SweepReport, sweep, sweep_lake
 from etl.pipeline import Append, Replace
 from etl.services import Services
-from etl.sinks.lake.bucket import RULE, _end_uploads, ensure_bucket
+from etl.sinks.lake.bucket import (
+    LEAST_SIZE,
+    RULE,
+    _end_uploads,
+    _prefixes,
+    _rule_id,
+    ensure_bucket,
+    look_at_bucket,
+)
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.references import owner_of
 from etl.sinks.lake.s3 import s3_client, stored, unfinished
@@ -395,23 +403,30 @@ def test_tables_that_share_a_folder_are_not_swept(events: Delivering) -> None:
 
 
 def test_the_lakes_bucket_is_checked(services: Services, lake: Lake) -> None:
-    assert services.lake in ensure_bucket(services.lake, lake.store)
-    assert ensure_bucket(services.lake, lake.store)  # again: nothing is added twice
+    assert services.lake in ensure_bucket(services.lake, ["warehouse"], lake.store)
+    assert ensure_bucket(services.lake, ["warehouse"], lake.store)  # again: nothing is added twice
+    assert services.lake in look_at_bucket(services.lake, ["warehouse"])
     with pytest.raises(SetupError, match="is not there"):
-        ensure_bucket(f"s3://{uuid.uuid4().hex}/lake", lake.store)
+        ensure_bucket(f"s3://{uuid.uuid4().hex}/lake", ["warehouse"], lake.store)
 
 
 class RulesOnly:
-    """S3's own way with a bucket's rules: each name once, or nothing is changed."""
+    """S3's own way with a bucket's lifecycle: each name once, or nothing is changed; what a PUT leaves out is gone."""
 
-    def __init__(self, *rules: dict[str, Any]) -> None:
-        self.rules = list(rules)
+    def __init__(self, *rules: dict[str, Any], least: str | None = None) -> None:
+        self.rules, self.least, self.written = list(rules), least, 0
+
+    def head_bucket(self, **_: str) -> None: ...
+
+    def list_objects_v2(self, **_: Any) -> None: ...
 
     def get_bucket_lifecycle_configuration(self, **_: str) -> dict[str, Any]:
-        return {"Rules": self.rules}
+        return {"Rules": self.rules} | ({LEAST_SIZE: self.least} if self.least else {})
 
     def put_bucket_lifecycle_configuration(self, **said: Any) -> None:
         self.rules = said["LifecycleConfiguration"]["Rules"]
+        self.least = said.get(LEAST_SIZE, "all_storage_classes_128K")
+        self.written += 1
         names = [rule["ID"] for rule in self.rules]
         if len(set(names)) < len(names):
             error: Any = {
@@ -430,17 +445,54 @@ def rule(name: str, prefix: str, status: str = "Enabled") -> dict[str, Any]:
     }
 
 
+def covered(s3: RulesOnly) -> list[str]:
+    return [one["Filter"]["Prefix"] for one in s3.rules]
+
+
 def test_each_lake_of_a_bucket_has_its_rule() -> None:
     s3: Any = RulesOnly(rule("theirs", "logs/"), rule(RULE, "old/"))
-    assert "end by a rule" in _end_uploads(s3, "b", "old/")
+    assert "end by a rule" in _end_uploads(s3, "b", ["old/"])
     assert len(s3.rules) == 2
     for prefix in ("one/", "two/"):
-        assert "now end" in _end_uploads(s3, "b", prefix)
-        assert "end by a rule" in _end_uploads(s3, "b", prefix)
-    assert [one["Filter"]["Prefix"] for one in s3.rules] == ["logs/", "old/", "one/", "two/"]
+        assert f"below {prefix} now end" in _end_uploads(s3, "b", [prefix])
+        assert "end by a rule" in _end_uploads(s3, "b", [prefix])
+    assert covered(s3) == ["logs/", "old/", "one/", "two/"]
     s3.rules[3]["Status"] = "Disabled"
-    assert "now end" in _end_uploads(s3, "b", "two/")
+    assert "now end" in _end_uploads(s3, "b", ["two/"])
     assert [one["Status"] for one in s3.rules] == ["Enabled"] * 4
+
+
+def test_a_lake_at_a_buckets_root_ends_uploads_below_its_tables_schemas_alone() -> None:
+    assert _prefixes("lake/", ["warehouse", "shop"]) == ["lake/"]
+    both = _prefixes("", ["warehouse", "shop", "warehouse"])
+    assert both == ["shop/", "warehouse/"]
+    s3: Any = RulesOnly(rule("theirs", "logs/"), rule(_rule_id(""), ""))  # the whole bucket's, as it once was
+    assert "now end" in _end_uploads(s3, "b", ["warehouse/"])
+    assert covered(s3) == ["logs/", "warehouse/"]
+    assert "below shop/ now end" in _end_uploads(s3, "b", both)
+    assert covered(s3) == ["logs/", "warehouse/", "shop/"]
+    theirs: Any = RulesOnly(rule("theirs", ""))
+    assert "end by a rule" in _end_uploads(theirs, "b", both)
+    assert theirs.written == 0
+
+
+@pytest.mark.parametrize("least", [None, "varies_by_storage_class"])
+def test_what_else_a_buckets_lifecycle_says_stays(least: str | None) -> None:
+    moves = {"ID": "moves", "Status": "Enabled", "Prefix": "logs/", "Transitions": [{"Days": 30}]}
+    s3: Any = RulesOnly(moves, least=least)
+    assert "now end" in _end_uploads(s3, "b", ["lake/"])
+    assert s3.rules[0] is moves
+    assert s3.least == (least or "all_storage_classes_128K"), "S3's own where nothing was said"
+
+
+def test_doctor_tells_of_a_rule_that_is_missing_and_adds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    s3 = RulesOnly(rule("theirs", "logs/"))
+    monkeypatch.setattr("etl.sinks.lake.bucket.chained_client", lambda: s3)
+    said = look_at_bucket("s3://b", ["warehouse"])
+    assert said == (
+        "s3://b: no rule of the bucket ends unfinished uploads below warehouse/ yet; a run adds it"
+    )
+    assert (covered(s3), s3.written) == (["logs/"], 0)
 
 
 def test_a_bucket_without_rights_is_a_setup_error(
@@ -449,4 +501,4 @@ def test_a_bucket_without_rights_is_a_setup_error(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing at all")
     with pytest.raises(SetupError, match="refused access"):
-        ensure_bucket(services.lake, lake.store)
+        ensure_bucket(services.lake, ["warehouse"], lake.store)

@@ -179,9 +179,11 @@ def _postgres(settings: Settings, dsn: str) -> str:
 
 
 def _lake(workspace: Workspace) -> str:
-    from etl.sinks.lake.bucket import ensure_bucket
+    from etl.sinks.lake.bucket import look_at_bucket
 
-    return ensure_bucket(workspace.services.lake)
+    declared = loadable(workspace.settings.pipelines).values()
+    schemas = {one.table_schema for one in declared}
+    return look_at_bucket(workspace.services.lake, schemas or {"warehouse"})
 
 
 def kafka(brokers: str) -> str:

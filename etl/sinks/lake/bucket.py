@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from etl.common.errors import SetupError
 from etl.common.paths import s3_client as chained_client
+from etl.common.wording import first_few
 from etl.sinks.lake.parquet_writer import ObjectStore
 from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
 
@@ -17,14 +20,36 @@ if TYPE_CHECKING:
 
 RULE = "sluice-unfinished-uploads"
 DAYS = 7  # a killed writer's parts are paid for until then
+BY_A_RULE = "unfinished uploads end by a rule of the bucket"
+LEAST_SIZE = "TransitionDefaultMinimumObjectSize"
 _UNABLE = (400, 404, 405, 501)
 
 
-def ensure_bucket(lake: str, store: ObjectStore | None = None) -> str:
+def ensure_bucket(lake: str, schemas: Iterable[str], store: ObjectStore | None = None) -> str:
     """Require that the bucket of `lake` is there and may be used, or raise SetupError; return one line on it.
 
-    A rule that ends unfinished uploads is added beside the bucket's other rules, which stay as they are.
+    Rules that end unfinished uploads of the tables in these schemas are added beside the bucket's others, which stay.
     """
+    client, bucket, prefixes = _usable(lake, schemas, store)
+    return f"{lake}: {_end_uploads(client, bucket, prefixes)}"
+
+
+def look_at_bucket(lake: str, schemas: Iterable[str]) -> str:
+    """Require that the bucket of `lake` is there and may be used, or raise SetupError; change nothing of it."""
+    client, bucket, prefixes = _usable(lake, schemas, None)
+    try:
+        missing = _Rules.of(client, bucket).missing(prefixes)
+    except ClientError as error:
+        return f"{lake}: {_unable(error, bucket)}"
+    if missing:
+        return f"{lake}: no rule of the bucket ends unfinished uploads below {first_few(missing)} yet; a run adds it"
+    return f"{lake}: {BY_A_RULE}"
+
+
+def _usable(
+    lake: str, schemas: Iterable[str], store: ObjectStore | None
+) -> tuple[S3Client, str, Sequence[str]]:
+    """Return a client, the bucket's name and below which prefixes the tables' uploads are."""
     client = s3_client(store) if store else chained_client()
     bucket, prefix = bucket_of(lake.rstrip("/") + "/")
     try:
@@ -39,45 +64,77 @@ def ensure_bucket(lake: str, store: ObjectStore | None = None) -> str:
         raise translated(error, lake) from error
     except BotoCoreError as error:
         raise translated(error, lake) from error
-    return f"{lake}: {_end_uploads(client, bucket, prefix)}"
+    return client, bucket, _prefixes(prefix, schemas)
 
 
-def _end_uploads(client: S3Client, bucket: str, prefix: str) -> str:
+def _prefixes(prefix: str, schemas: Iterable[str]) -> Sequence[str]:
+    """Return the lake's own prefix; at a bucket's root, which others may use too, the folder of each schema."""
+    return [prefix] if prefix else sorted({f"{schema}/" for schema in schemas})
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """A bucket's lifecycle, which S3 gives and takes as a whole."""
+
+    rules: Sequence[Any]
+    least_size: Mapping[
+        str, Any
+    ]  # of objects that other rules move, where the store says it: a PUT without it resets it
+
+    @classmethod
+    def of(cls, client: S3Client, bucket: str) -> _Rules:
+        """Read the bucket's rules."""
+        try:
+            found: Any = client.get_bucket_lifecycle_configuration(Bucket=bucket)
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") == "NoSuchLifecycleConfiguration":
+                return cls((), {})
+            raise
+        # Sluice's own of before was the whole bucket's, others' uploads included
+        rules = [rule for rule in found["Rules"] if rule.get("ID") != _rule_id("")]
+        return cls(rules, {name: found[name] for name in (LEAST_SIZE,) if found.get(name)})
+
+    def missing(self, prefixes: Sequence[str]) -> Sequence[str]:
+        """Return the prefixes of which no rule ends the uploads."""
+        return [one for one in prefixes if not any(_ends_uploads(rule, one) for rule in self.rules)]
+
+
+def _end_uploads(client: S3Client, bucket: str, prefixes: Sequence[str]) -> str:
     try:
-        rules = _rules(client, bucket)
-        if any(_ends_uploads(rule, prefix) for rule in rules):
-            return "unfinished uploads end by a rule of the bucket"
-        ours: Any = {
-            "ID": _rule_id(prefix),
-            "Status": "Enabled",
-            "Filter": {"Prefix": prefix},
-            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": DAYS},
-        }
+        there = _Rules.of(client, bucket)
+        if not (missing := there.missing(prefixes)):
+            return BY_A_RULE
+        ours: list[Any] = [
+            {
+                "ID": _rule_id(prefix),
+                "Status": "Enabled",
+                "Filter": {"Prefix": prefix},
+                "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": DAYS},
+            }
+            for prefix in missing
+        ]
+        names = {rule["ID"] for rule in ours}
+        kept = [rule for rule in there.rules if rule.get("ID") not in names]
         client.put_bucket_lifecycle_configuration(
-            Bucket=bucket,
-            LifecycleConfiguration={"Rules": [*(one for one in rules if one.get("ID") != ours["ID"]), ours]},
+            Bucket=bucket, LifecycleConfiguration={"Rules": [*kept, *ours]}, **there.least_size
         )
     except ClientError as error:
-        if status_of(error) == 403:
-            return "the bucket's rules may not be changed, so only `sluice sweep` ends unfinished uploads"
-        if status_of(error) in _UNABLE:
-            return "the store has no lifecycle rules, so only `sluice sweep` ends unfinished uploads"
-        raise translated(error, bucket) from error
-    return f"unfinished uploads now end after {DAYS} days"
+        return _unable(error, bucket)
+    return f"unfinished uploads below {first_few(missing)} now end after {DAYS} days"
+
+
+def _unable(error: ClientError, bucket: str) -> str:
+    """Say why a bucket has no rule, or raise what the error means."""
+    if status_of(error) == 403:
+        return "the bucket's rules may not be read or changed, so only `sluice sweep` ends unfinished uploads"
+    if status_of(error) in _UNABLE:
+        return "the store has no lifecycle rules, so only `sluice sweep` ends unfinished uploads"
+    raise translated(error, bucket) from error
 
 
 def _rule_id(prefix: str) -> str:
     """Name the rule for this prefix: a bucket may hold several lakes, and takes each name once."""
     return f"{RULE}-{hashlib.sha256(prefix.encode()).hexdigest()[:8]}"
-
-
-def _rules(client: S3Client, bucket: str) -> list[Any]:
-    try:
-        return list(client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"])
-    except ClientError as error:
-        if error.response.get("Error", {}).get("Code") == "NoSuchLifecycleConfiguration":
-            return []
-        raise
 
 
 def _ends_uploads(rule: Any, prefix: str) -> bool:
