@@ -7,20 +7,23 @@ import gzip
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from etl.common.errors import InputsChanged, SetupError
 from etl.common.paths import to_uri
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Files, Socket
+from etl.pipeline.ddl import TYPES
 from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.sources.evidence import look, path_column, path_of, paths_of, uri_at
 from etl.sources.kinds import kind_of, require_files
@@ -364,3 +367,13 @@ def test_many_folders_are_listed_in_as_many_tasks_as_there_are_cores(
     [job] = set(tracker.getJobIdsForGroup()) - before
     stages = [tracker.getStageInfo(stage) for stage in tracker.getJobInfo(job).stageIds]
     assert [stage.numTasks for stage in stages] == [int(spark.conf.get(SHUFFLES))]
+
+
+def test_spark_s_parser_takes_each_type_that_a_check_knows(spark: SparkSession) -> None:
+    def parses(written: str) -> bool:
+        with suppress(PySparkException):
+            return bool(StructType.fromDDL(f"a {written}"))
+        return False
+
+    forms = ("{}", "{}(3)", "{}(4326)", "{}<int>", "{}<string, int>", "{}<b int>", "{} year")
+    assert [name for name in sorted(TYPES) if not any(parses(form.format(name)) for form in forms)] == []
