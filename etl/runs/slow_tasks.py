@@ -1,5 +1,7 @@
 """Warns of one task of Spark that keeps a batch, or a command, for long: which, where it is, what a person does about it.
 
+So it does of a stage none of whose tasks can start, since a cluster has given the run no executor.
+
 Nothing waits for it, and nothing fails by it but what has a task at its limit, where there is one. It looks often, which
 costs one question to Spark's driver; the rest is asked of a task that is slow.
 """
@@ -33,6 +35,7 @@ from etl.spark.stacks.running_tasks import (
     is_in_regex,
     java_place,
     stages,
+    without_executor,
 )
 from etl.spark.stacks.worker_places import worker_places
 
@@ -122,6 +125,8 @@ class TaskWatch:
     def _tell(self, stage: Stage, due: float) -> float:
         """Warn of the stage's oldest task if it is due; return when it is due next."""
         task = stage.oldest_running()
+        if task is None and (application := without_executor(self._spark)) is not None:
+            return self._tell_waiting(stage, due, application)
         seconds = task.seconds if task else 0.0
         ends = seconds >= self._limit and self._process is not None
         if task is None or not (ends or seconds >= due) or (of := self._watched(stage)) is None:
@@ -130,9 +135,26 @@ class TaskWatch:
             self._end(stage, task, seconds, of)
             return due
         log.warning("%s", self._message(stage, task, seconds, of))
-        while due <= seconds:
-            due *= 2
-        return due
+        return _after(seconds, due)
+
+    def _tell_waiting(self, stage: Stage, due: float, application: str) -> float:
+        """Warn of a stage that waits for an executor if it is due; return when it is due next."""
+        seconds = stage.seconds
+        if seconds < max(due, self._bound) or (of := self._watched(stage)) is None:
+            return due
+        log.warning(
+            "%s in Spark's stage %s for %s (SLUICE_SLOW_TASK is %s) and waits for an executor: %s has none of its cluster"
+            " %s. It goes on waiting. Next: look on the cluster's page who has its cores; set `spark.cores.max` in"
+            " SLUICE_SPARK_CONF, so that other runs take fewer, or start more workers; %s",
+            of.what,
+            stage.key[0],
+            lasting(seconds),
+            lasting(self._bound),
+            application,
+            self._spark.sparkContext.master,
+            of.next,
+        )
+        return _after(seconds, due)
 
     def _end(self, stage: Stage, task: Task, seconds: float, of: Watched) -> None:
         """End Spark's JVM, and with it the task, if it still runs: Java's regular expressions heed no interrupt.
@@ -203,6 +225,13 @@ class TaskWatch:
         return (
             f" In the suite there {have} with one: {first_few(rules, RULES)}; the transform may have others."
         )
+
+
+def _after(seconds: float, due: float) -> float:
+    """Return when what has lasted so long is told of next: each time after twice as long."""
+    while due <= seconds:
+        due *= 2
+    return due
 
 
 class SlowTaskWatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 import subprocess
@@ -70,6 +71,16 @@ def test_a_service_is_reached_on_loopback_alone_and_says_how_it_is(name: str) ->
     assert ends != ("healthcheck" in service)
     if service["image"].startswith("sluice:"):
         assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+
+
+def test_a_run_leaves_the_worker_room_for_another() -> None:
+    """One that is kept up never gives its executor back, and replays are to work beside it."""
+    conf = json.loads(AS_WRITTEN["airflow-scheduler"]["environment"]["SLUICE_SPARK_CONF"])
+    words = AS_WRITTEN["spark-worker"]["command"]
+    cores, memory = (words[words.index(name) + 1] for name in ("--cores", "--memory"))
+    assert 2 * int(conf["spark.cores.max"]) <= int(cores)
+    assert (conf["spark.executor.memory"][-1], memory[-1].lower()) == ("g", "g")
+    assert 2 * int(conf["spark.executor.memory"][:-1]) <= int(memory[:-1])
 
 
 def test_data_outlives_its_container() -> None:

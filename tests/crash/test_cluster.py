@@ -41,30 +41,48 @@ def spark_process(name: str, *words: str, log: Path, says: str, env: dict[str, s
         process.wait(PATIENCE)
 
 
+OWN = {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "512m"}
+AT = ("--host", "127.0.0.1", "--webui-port", "0")
+
+
+def daemons_environment() -> dict[str, str]:
+    return {**os.environ, **OWN, "SPARK_SCALA_VERSION": "2.13", "PYSPARK_PYTHON": sys.executable}
+
+
 @pytest.fixture
 def home(
     tmp_path: Path, dsn: str, services: Services, lake_uri: str, settings_for: Callable[..., Settings]
 ) -> Iterator[Home]:
-    own = {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "512m"}
-    env = {**os.environ, **own, "SPARK_SCALA_VERSION": "2.13", "PYSPARK_PYTHON": sys.executable}
-    at = ("--host", "127.0.0.1", "--webui-port", "0")
-    with (
-        spark_process(
-            "master.Master", *at, "--port", "0", log=tmp_path / "master.log", says=r"spark://\S+:\d+", env=env
-        ) as master,
-        spark_process(
-            "worker.Worker",
-            *at,
-            *("--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"), master),
-            log=tmp_path / "worker.log",
-            says="Successfully registered with master",
-            env=env,
-        ),
-    ):
+    """Its cluster has a master and no worker yet."""
+    log, env = tmp_path / "master.log", daemons_environment()
+    with spark_process(
+        "master.Master", *AT, "--port", "0", log=log, says=r"spark://\S+:\d+", env=env
+    ) as master:
         yield Home.at(tmp_path / "user", dsn, services, lake_uri, settings_for, spark_master=master)
 
 
+@contextmanager
+def worker(home: Home, tmp_path: Path) -> Iterator[None]:
+    with spark_process(
+        "worker.Worker",
+        *AT,
+        *("--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work")),
+        home.place.settings.spark_master,
+        log=tmp_path / "worker.log",
+        says="Successfully registered with master",
+        env=daemons_environment(),
+    ):
+        yield
+
+
+@pytest.fixture
+def with_worker(home: Home, tmp_path: Path) -> Iterator[None]:
+    with worker(home, tmp_path):
+        yield
+
+
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("with_worker")
 def test_a_run_on_a_cluster_delivers_exactly_once(home: Home, tmp_path: Path) -> None:
     landed = Landed()
     for number in range(3):
@@ -80,3 +98,34 @@ def test_a_run_on_a_cluster_delivers_exactly_once(home: Home, tmp_path: Path) ->
     home.assert_clean()
     executors = list((tmp_path / "work").glob("app-*/*/stderr"))
     assert executors, "the executors ran in the worker"
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_gets_no_executor_says_so_and_delivers_once_it_has_one(home: Home, tmp_path: Path) -> None:
+    landed = home.land("orders/0.jsonl", orders(0, 9, negative=[4]))
+    log = tmp_path / "run.log"
+    with log.open("w") as out:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "etl.cli", "run", "orders"],
+            cwd=home.root,
+            env={**os.environ, **home.environment, "SLUICE_SLOW_TASK": "PT3S"},
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        waits = r"stage \d+ for \d+ s \(SLUICE_SLOW_TASK is 3 s\) and waits for an executor: app-\S+ has none of its cluster"
+
+        def told() -> re.Match[str] | None:
+            assert run.poll() is None, log.read_text()[-3000:]
+            return re.search(waits, " ".join(log.read_text().split()))
+
+        until(told, lambda: log.read_text()[-3000:], patience=PATIENCE)
+        with worker(home, tmp_path):
+            assert run.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    finally:
+        run.kill()
+        run.wait()
+    said = " ".join(log.read_text().split())
+    assert "set `spark.cores.max` in SLUICE_SPARK_CONF, so that other runs take fewer" in said
+    home.assert_holds(landed)

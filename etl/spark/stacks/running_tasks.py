@@ -41,6 +41,11 @@ class Stage:
     def key(self) -> tuple[int, int]:
         return self.data.stageId(), self.data.attemptId()
 
+    @property
+    def seconds(self) -> float:
+        """Return for how long the session has been in it."""
+        return _since(self.data.submissionTime().get())
+
     @cached_property
     def tasks(self) -> int:
         return int(self.data.numTasks())
@@ -118,6 +123,13 @@ def stages(spark: SparkSession, *, older_than: float) -> Iterator[Stage]:
         described = data.description()
         found = None if described.isEmpty() else _OF_QUERY.search(str(described.get()))
         yield Stage(spark, data, found[1], int(found[2])) if found else Stage(spark, data, None)
+
+
+def without_executor(spark: SparkSession) -> str | None:
+    """Return the application's name for its cluster where that has given it no executor, so that no task can run."""
+    context = spark.sparkContext
+    known = _store(spark).executorList(True).size()  # the driver is one of them
+    return None if known > 1 or str(context.master).startswith("local") else str(context.applicationId)
 
 
 def is_in_python(stack: Sequence[str]) -> bool:
