@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import socket
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from etl.airflow.local import environment
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.settings import Settings
 from etl.operations.control import doctor, machine
@@ -182,3 +184,42 @@ def test_a_suite_that_is_not_there_or_is_none_is_found_before_a_file_lands(tmp_p
     assert "expectation 3 (expect_column_values_to_be_in_set(x)): its value_set has null" in wrong.value.seen
     (tmp_path / "orders.json").write_text('{"name": "a", "expectations": []}')
     assert machine.suites(settings) == "those of orders are there"
+
+
+FOLLOWED = """
+from etl.pipeline import Append, Files, Pipeline
+
+PIPELINE = Pipeline(
+    name="{name}",
+    sources=(Files("events/*.jsonl"),),
+    schema="id bigint",
+    transform=lambda frame: frame,
+    sink=Append(),
+    follow=True,
+)
+"""
+
+
+def test_runs_that_are_kept_up_in_all_of_airflows_slots_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(machine.SLOTS, raising=False)
+    settings = Settings(pipelines=(tmp_path,))
+    for number in range(machine.LOCAL_SLOTS):
+        assert list(machine.no_slot_left(settings)) == []
+        (tmp_path / f"kept_{number}.py").write_text(FOLLOWED.format(name=f"kept_{number}"))
+    [told] = machine.no_slot_left(settings)
+    assert f"of {machine.LOCAL_SLOTS} (the local Airflow's {machine.SLOTS}) none is left" in told
+    monkeypatch.setenv(machine.SLOTS, "5")
+    assert list(machine.no_slot_left(settings)) == []
+    monkeypatch.setenv(machine.SLOTS, "3")
+    [told] = machine.no_slot_left(settings)
+    assert (
+        f"of 3 (the environment's {machine.SLOTS}) none is left for other runs and replays; set it to 5"
+        in told
+    )
+
+
+def test_the_local_airflow_has_so_many_slots() -> None:
+    source = inspect.getsource(environment)
+    assert f'"{machine.SLOTS}": "{machine.LOCAL_SLOTS}"' in source

@@ -31,6 +31,8 @@ from etl.spark.launch.worker_python import require_worker_python
 
 LEAST_FREE = 1 << 30  # bytes of a disk: below it a batch's files and Spark's shuffles may not fit
 HOSTS = (("hostaddr", "PGHOSTADDR"), ("host", "PGHOST"))  # of libpq, by which it looks first
+SLOTS = "AIRFLOW__CORE__PARALLELISM"  # Airflow's tasks at once
+LOCAL_SLOTS = 4  # of the local Airflow
 MOST_APART = 30  # seconds that this clock and PostgreSQL's may differ
 
 
@@ -183,6 +185,20 @@ def suites(settings: Settings) -> str:
             remedy="correct these: no run of such a pipeline delivers anything",
         )
     return f"those of {', '.join(named)} are there" if named else "no pipeline has one"
+
+
+def no_slot_left(settings: Settings) -> Iterator[str]:
+    """Yield what keeps Airflow from any other task: as many runs that are kept up as it does tasks at once."""
+    told = os.environ.get(SLOTS, "")
+    slots = int(told) if told.isdecimal() else LOCAL_SLOTS
+    kept_up = [name for name, one in loadable(settings.pipelines).items() if one.follow]
+    if len(kept_up) >= slots:
+        of = "the environment's" if told.isdecimal() else "the local Airflow's"
+        yield (
+            f"{first_few(kept_up)} are kept up (follow=True), and each has one of Airflow's slots for as long as it is up:"
+            f" of {slots} ({of} {SLOTS}) none is left for other runs and replays; set it to {len(kept_up) + 1} or more, as"
+            " memory allows"
+        )
 
 
 def _written(settings: Settings) -> Iterable[Path]:
