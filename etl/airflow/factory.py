@@ -68,7 +68,7 @@ def pipeline_dags() -> dict[str, DAG]:
     """Make the DAGs of every pipeline whose declaration is right and whose schedule Airflow takes.
 
     They are returned by their names. Where Airflow starts a task it wants the DAG of that task alone: no other is
-    made, and no other pipeline's file is run.
+    made, and files that don't have its name in their text are not run.
     """
     folders, wanted = load_settings().pipelines, get_parsing_context().dag_id
     pipelines = loadable(folders) if wanted is None else loadable_alone(pipeline_of(wanted), folders)

@@ -137,7 +137,7 @@ class SluiceRunOperator(BaseOperator):
 
         A DAG of somebody else's may have parameters of its own.
         """
-        unknown = sorted({*context["params"]} - FIELDS.keys())
+        unknown = sorted({*context.get("params", {})} - FIELDS.keys())
         if unknown and context["ti"].dag_id in (self.pipeline, replays_of(self.pipeline)):
             raise NeedsPerson(
                 f"The run's conf names {', '.join(map(repr, unknown))}, which no form of {self.pipeline} has, and"

@@ -54,10 +54,11 @@ class Command:
 
     def run(self, log: Callable[[int, str], None]) -> Finished:
         """Start the command, pass each line of its log to `log` with its level, and return how it ended."""
+        parent = os.getppid()
         with tempfile.TemporaryFile("w+") as result, _standard_input(self.given) as given:
             environment = {**os.environ, **self.environment}
             self._process = _start(self.arguments, environment, given, result, self.own_group)
-            with self._ended_without_parent(log):
+            with self._ended_without(parent, log):
                 said = _follow(self._process, log)
                 code = self._process.wait()
             result.seek(0)
@@ -80,13 +81,13 @@ class Command:
             have_ended(family, within=GRACE_SECONDS)
 
     @contextlib.contextmanager
-    def _ended_without_parent(self, log: Callable[[int, str], None]) -> Iterator[None]:
-        """End the command while the block runs, once this process has another parent than when it began.
+    def _ended_without(self, parent: int, log: Callable[[int, str], None]) -> Iterator[None]:
+        """End the command while the block runs, once this process has another parent than that one.
 
         The kernel is not asked to kill this process then, as it is for the command: it is Airflow's, and may be told
         of the command's end first.
         """
-        parent, done = os.getppid(), threading.Event()
+        done = threading.Event()
 
         def look() -> None:
             while not done.wait(PARENT_LOOKS_EVERY):

@@ -254,7 +254,10 @@ def status(
         if name is None and (gone := retired(workspace.services.postgres)):
             out.print(shown(f"retired, and not shown: {first_few(gone)}"))
         if name is None and (lost := undeclared(workspace, (one.pipeline for one in pipelines))):
-            told = f"on record, and declared no more: {first_few(lost)}; `sluice retire {lost[0]} --why WHY` ends that"
+            told = (
+                f"on record, and not declared here: {first_few(lost)}; where nobody else declares it,"
+                f" `sluice retire {lost[0]} --why WHY` takes it out of the pages"
+            )
             out.print(shown(told))
         if airflow := where(workspace.settings):
             out.print(airflow)
@@ -266,7 +269,9 @@ def status(
 
 def deliveries(
     name: PipelineName,
-    last: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the newest ones.")] = 20,
+    last: Annotated[
+        int, typer.Option(metavar="N", min=1, max=WIDEST, help="How many of the newest ones.")
+    ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the deliveries in the order of their commits, the newest first: their rows, and what replaced them."""

@@ -215,7 +215,8 @@ def _refused(error: psycopg2.Error) -> SetupError:
         return SetupError(
             seen,
             remedy="take row level security off this table (`ALTER TABLE … DISABLE ROW LEVEL SECURITY`): it hides rows from"
-            " Sluice as well, which could not tell them from lost ones. It belongs on a view, or on a table of your own",
+            " Sluice as well, which could not tell them from lost ones. Let readers have a view with a condition, or a table"
+            " of your own",
         )
     return lacks_rights(seen)
 

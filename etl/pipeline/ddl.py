@@ -30,6 +30,8 @@ TYPES = frozenset(
         *("array", "map", "struct", "variant", "void", "geography", "geometry"),
     }
 )
+# What is quoted stays, and comments go.
+_UNREAD = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|--[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _TYPE = re.compile(r"\s*([A-Za-z_]\w*)")
 _AT = re.compile(r"\(line (\d+), pos (\d+)\)")  # of Spark's parser: the line from 1, the place from 0
 _BEFORE = 40  # characters that are shown of what stands before a mistake
@@ -42,12 +44,17 @@ def ddl_columns(schema: str) -> list[str]:
 
 def ddl_parts(schema: str) -> list[tuple[str, str]]:
     """Return the top-level columns of a Spark DDL schema: the name, and what is written after it."""
-    named = (re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))", column) for column in _parts(schema))
+    parts = _parts(_UNREAD.sub(_kept, schema))
+    named = (re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))", column) for column in parts)
     return [
         (m[1].replace("``", "`") if m[1] is not None else m[2], m.string[m.end() :].strip(" \t\r\n:"))
         for m in named
         if m
     ]
+
+
+def _kept(match: re.Match[str]) -> str:
+    return match[0] if match[0][0] in "`'\"" else " "
 
 
 def _parts(text: str) -> list[str]:

@@ -100,7 +100,7 @@ def loadable_alone(name: str, folders: Iterable[Path]) -> dict[str, Pipeline]:
     """
     files = list(_files(folders))
     files.sort(key=lambda file: not _mentions(file, name))
-    found = next((one for one in map(_load, files) if one.name == name), None)
+    found = next((one for one in map(_load, files) if one.pipeline and one.pipeline.name == name), None)
     return {} if found is None or found.pipeline is None or found.wrong else {name: found.pipeline}
 
 

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice")
 
+_STANDALONE = (
+    "look on the cluster's page who has its cores; set `spark.cores.max` in SLUICE_SPARK_CONF, so that other runs take"
+    " fewer, or start more workers"
+)
+_OTHER_CLUSTER = "look there what its queue or its pending pods wait for"
 LONGEST_PAUSE = 30  # seconds between two looks
 LOOKS = 4  # at least, within the bound
 FILES, PLACES, RULES = 3, 5, 5  # that a warning names at most
@@ -139,19 +144,19 @@ class TaskWatch:
 
     def _tell_waiting(self, stage: Stage, due: float, application: str) -> float:
         """Warn of a stage that waits for an executor if it is due; return when it is due next."""
-        seconds = stage.seconds
+        seconds, master = stage.seconds, self._spark.sparkContext.master
         if seconds < max(due, self._bound) or (of := self._watched(stage)) is None:
             return due
         log.warning(
             "%s in Spark's stage %s for %s (SLUICE_SLOW_TASK is %s) and waits for an executor: %s has none of its cluster"
-            " %s. It goes on waiting. Next: look on the cluster's page who has its cores; set `spark.cores.max` in"
-            " SLUICE_SPARK_CONF, so that other runs take fewer, or start more workers; %s",
+            " %s. It goes on waiting. Next: %s; %s",
             of.what,
             stage.key[0],
             lasting(seconds),
             lasting(self._bound),
             application,
-            self._spark.sparkContext.master,
+            master,
+            _STANDALONE if (master or "").startswith("spark://") else _OTHER_CLUSTER,
             of.next,
         )
         return _after(seconds, due)

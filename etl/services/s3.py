@@ -122,9 +122,8 @@ def start(server: S3) -> int:
                 f"the embedded S3 server runs on port {port}, the settings want {server.port}",
                 remedy="`sluice down`, then run the same command again",
             )
-        if not listens(
-            port
-        ):  # whoever started it was killed; to ask it with a client takes a tenth of a second
+        # To ask it with a client takes a tenth of a second. Whoever started it may have been killed before it was ready.
+        if not (listens(port) and (server.folder / "data" / BUCKET).is_dir()):
             _wait_until_ready(server, process, port)
         return port
     return _launch(server)

@@ -150,10 +150,13 @@ SIGNS: Mapping[Cause, tuple[str, ...]] = {
     Cause.NAME_REFUSED: (r"^java\.net\.URISyntaxException",),
     Cause.STACK_OVERFLOW: (r"java\.lang\.StackOverflowError",),
     Cause.WORKER_UNSTARTED: (
-        r"^java\.io\.IOException: Cannot run program",
-        r"occurred while reading the port number from \S+daemon",
+        r"^java\.io\.IOException: Cannot run program .*error=(?:2|13),",  # of a lack of memory it is another
     ),
-    Cause.WORKER_ENDED: (r"Python worker exited unexpectedly",),
+    Cause.WORKER_ENDED: (
+        r"Python worker exited unexpectedly",
+        r"occurred while reading the port number from \S+daemon",
+        r"^java\.io\.IOException: Cannot run program .*error=(?!2,|13,)",
+    ),
 }
 _SCHEMAS = "StructType"  # is in the line of a message that names both schemas of a state
 

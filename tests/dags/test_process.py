@@ -159,6 +159,7 @@ def declared(
         "S3_ENDPOINT": str(services.s3_endpoint),
         "PIPELINES": str(tmp_path / "pipelines"),
         "LANDING": str(tmp_path / "landing"),
+        "CHECKPOINTS": str(tmp_path / "checkpoints"),
     }
     for name, value in given.items():
         monkeypatch.setenv(f"SLUICE_{name}", value)

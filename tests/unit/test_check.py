@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from etl.cli.app import app
 from etl.common.errors import SetupError
-from etl.pipeline.ddl import TYPES, unknown_types
+from etl.pipeline.ddl import TYPES, ddl_columns, unknown_types
 from tests.support.data.orders import DECLARATION
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}}
@@ -165,3 +165,12 @@ def test_the_same_as_json_and_neither_spark_nor_airflow_is_started(folder: Path)
             ],
         }
     ]
+
+
+def test_comments_of_a_schema_are_no_columns_and_no_types() -> None:
+    schema = """a string, -- the customer's name, as given
+        b int, /* x, y */ c struct<d: int -- inner
+        >, `e--f` date COMMENT '-- no'"""
+    assert list(unknown_types(schema)) == []
+    assert ddl_columns(schema) == ["a", "b", "c", "e--f"]
+    assert list(unknown_types("a strng -- string")) == [("a", "strng")]

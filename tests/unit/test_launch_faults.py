@@ -112,7 +112,7 @@ def test_a_home_of_another_spark_is_refused_and_one_of_the_same_is_not(
         (
             "PYSPARK_SUBMIT_ARGS",
             "--master foo pyspark-shell",
-            "PYSPARK_SUBMIT_ARGS=--master foo pyspark-shell sends Spark's driver elsewhere, by --master",
+            "PYSPARK_SUBMIT_ARGS=--master foo pyspark-shell says where Spark is to run, by --master",
         ),
         ("PYSPARK_SUBMIT_ARGS", "'", "PYSPARK_SUBMIT_ARGS=' does not end with"),
         ("PYSPARK_GATEWAY_PORT", "4711", "PYSPARK_GATEWAY_PORT=4711 names a JVM of somebody else's"),

@@ -231,3 +231,17 @@ def test_a_draft_that_can_not_be_written_whole_is_not_written(project: Path) -> 
     with pytest.raises(SetupError, match=r"suites can't be written, and nothing was: "):
         draft("orders", Path("s.jsonl"), load_settings())
     assert not list(project.rglob("*.py"))
+
+
+def test_a_header_that_one_separator_alone_reads_is_read_by_it(project: Path) -> None:
+    (project / "s.csv").write_text('"price; EUR",id\n1.5,2\n')
+    assert types(project / "s.csv") == {"price; EUR": "double", "id": "bigint"}
+
+
+def test_a_name_of_a_file_that_is_no_utf_8_leaves_no_half_draft(project: Path) -> None:
+    sample = Path(os.fsdecode(b"caf\xe9.jsonl"))
+    (project / sample).write_text('{"x": 1}\n')
+    drafts = draft("odd", sample, load_settings())
+    assert drafts.pipeline.exists()
+    assert "caf" in drafts.suite.read_text()
+    assert not etl.check()[0].mistakes

@@ -149,6 +149,8 @@ def ways_back(
         commands += _replays(
             pipeline.name, {one.delivery_id for one in other if one.kind != "release"} - of_releases, inputs
         )
+        if lacking := of_releases & inputs.gone:
+            commands.append(_land_again(lacking))
         if there := of_releases - inputs.gone:
             commands.append(
                 f"`sluice replay {pipeline.name} --deliveries {format_ranges(there)} --accept-changed --releases drop`"

@@ -192,7 +192,7 @@ def no_slot_left(settings: Settings) -> Iterator[str]:
     told = os.environ.get(SLOTS, "")
     slots = int(told) if told.isdecimal() else LOCAL_SLOTS
     kept_up = [name for name, one in loadable(settings.pipelines).items() if one.follow]
-    if len(kept_up) >= slots:
+    if kept_up and len(kept_up) >= slots:
         of = "the environment's" if told.isdecimal() else "the local Airflow's"
         yield (
             f"{first_few(kept_up)} are kept up (follow=True), and each has one of Airflow's slots for as long as it is up:"

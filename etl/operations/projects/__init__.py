@@ -1,1 +1,1 @@
-"""A project of one's own: checked without a run, and what a person writes in it drafted."""
+"""A project of one's own: begun, and checked without a run."""

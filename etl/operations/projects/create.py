@@ -26,13 +26,17 @@ def create(folder: Path) -> list[Path]:
     """
     _require_room(folder)
     files = _files(folder.resolve().name)
+    written: list[Path] = []
     try:
         for name, text in files.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("x", encoding="utf-8") as sink:
+                written.append(file)
                 sink.write(text)
     except OSError as error:
+        for file in written:
+            file.unlink()
         raise SetupError(
             f"The project can't be written: {error}", remedy="correct that, or name another folder"
         ) from error

@@ -114,9 +114,10 @@ def _write(files: Mapping[Path, str]) -> None:
     try:
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as sink:
+            encoded = content.encode()
+            with path.open("xb") as sink:
                 written.append(path)
-                sink.write(content)
+                sink.write(encoded)
     except OSError as error:
         for path in written:
             path.unlink()
@@ -189,9 +190,9 @@ def _within_quotes(text: str) -> str:
 
 
 def _suite(name: str, sample: Sample) -> dict[str, Any]:
-    seen = f"{pluralize(sample.records, 'record')} of {sample.file.name}"
+    seen = f"{pluralize(sample.records, 'record')} of {visible(sample.file.name)}"
     rules = [rule.json() for column in sample.columns for rule in _rules(column, sample.records, seen)]
-    notes = f"A draft by `sluice new` from {seen}. `sluice try {name}` shows what it holds."
+    notes = f"A draft by `sluice new` from {seen}. `sluice try {name} --input FILE` shows what it holds."
     return {"name": name, "id": None, "expectations": rules, "meta": {}, "notes": notes}
 
 

@@ -272,15 +272,24 @@ def quoted(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
 
 
+def _headed(line: str) -> tuple[Dialect, list[str]]:
+    """Return the dialect by whose separator a header has most names, and the names; raise FileUnfit where none reads it."""
+    found: list[tuple[Dialect, list[str]]] = []
+    for sep in SEPARATORS:
+        with suppress(FileUnfit):
+            found.append((Dialect(sep=sep), header_values(line, Dialect(sep=sep))))
+    if not found:
+        header_values(line, Dialect())  # says what is wrong with it
+    return max(found, key=lambda one: len(one[1]))
+
+
 def _of_csv(file: Path) -> Sample:
     content, cut = _begun(file)
     text = Dialect().decoded(content, "strict" if not cut else "ignore")
     lines = [line for line in Dialect().records(text) if Dialect().is_record(line)]
     if not lines:
         return Sample(file=file, format="csv", columns=(), records=0)
-    dialects = [Dialect(sep=sep) for sep in SEPARATORS]
-    dialect = max(dialects, key=lambda one: len(header_values(lines[0], one)))
-    names = header_values(lines[0], dialect)
+    dialect, names = _headed(lines[0])
     _require_distinct(names)
 
     def parse(line: str) -> list[str | None]:

@@ -77,9 +77,8 @@ class _Rules:
     """A bucket's lifecycle, which S3 gives and takes as a whole."""
 
     rules: Sequence[Any]
-    least_size: Mapping[
-        str, Any
-    ]  # of objects that other rules move, where the store says it: a PUT without it resets it
+    # Of objects that other rules move, where the store says it: a PUT without it resets it.
+    least_size: Mapping[str, Any]
 
     @classmethod
     def of(cls, client: S3Client, bucket: str) -> _Rules:

@@ -139,8 +139,9 @@ def _way_out(error: psycopg2.Error, table: str) -> str:
         )
     if error.pgcode == errorcodes.INVALID_COLUMN_REFERENCE:
         return (
-            f"let the publication have all columns of {table} (`ALTER PUBLICATION … SET TABLE {table}`, without a list of"
-            " columns or a condition), or take the table out of it; then run the same command again"
+            f"let the publication have all columns and rows of {table}: `ALTER PUBLICATION … DROP TABLE {table}`, then"
+            f" `ALTER PUBLICATION … ADD TABLE {table}` without a list of columns or a condition; or leave it out; then run"
+            " the same command again"
         )
     if error.pgcode == errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE:
         return (
@@ -149,8 +150,8 @@ def _way_out(error: psycopg2.Error, table: str) -> str:
         )
     if (error.pgcode or "")[:2] == "P0":
         return (
-            "take off the trigger that calls this function, or let it raise nothing: who must know of rows reads the table"
-            " after the commit; then run again"
+            "take off the trigger, or the index, that calls this function, or let it raise nothing (who must know of rows"
+            " reads the table after the commit); then run again"
         )
     if (error.pgcode or "")[:2] == "23":
         return "take the constraint off (it belongs on a table of your own, filled from this one); then run again"

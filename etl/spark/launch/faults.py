@@ -59,9 +59,12 @@ def environment_faults() -> Iterator[SetupError]:
             f"PYSPARK_SUBMIT_ARGS={_shown(arguments)} does not end with pyspark-shell, so that no session is launched",
             remedy="`unset PYSPARK_SUBMIT_ARGS`, and give settings of Spark in SLUICE_SPARK_CONF or with --conf",
         )
-    elif arguments is not None and (sent := _SENT.intersection(_words(arguments))):
+    elif arguments is not None and (
+        sent := _SENT.intersection(one.partition("=")[0] for one in _words(arguments))
+    ):
         yield SetupError(
-            f"PYSPARK_SUBMIT_ARGS={_shown(arguments)} sends Spark's driver elsewhere, by {', '.join(sorted(sent))}",
+            f"PYSPARK_SUBMIT_ARGS={_shown(arguments)} says where Spark is to run, by {', '.join(sorted(sent))}, and that is"
+            " a setting of Sluice",
             remedy="`unset PYSPARK_SUBMIT_ARGS`, and name the master in SLUICE_SPARK_MASTER",
         )
     if port := os.environ.get("PYSPARK_GATEWAY_PORT"):

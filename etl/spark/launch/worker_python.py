@@ -13,7 +13,7 @@ from etl.common.errors import SetupError
 from etl.common.wording import visible
 
 _SETTING, _VARIABLE = "spark.pyspark.python", "PYSPARK_PYTHON"
-_TELLS = "import sys, pyarrow, pyspark, etl; print(*sys.version_info[:2])"
+_TELLS = "import sys, pyarrow, etl; print(*sys.version_info[:2])"
 _SECONDS = 120  # that a slow disk may take for these imports
 
 
