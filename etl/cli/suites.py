@@ -123,7 +123,8 @@ def show(tried: Tried, *, plan: bool) -> None:
     named = list(tried.columns.items())
     _upright("delivered", named, tried.rows)
     bad = [("; ".join(reasons), *row) for reasons, row in tried.held_rows]
-    _upright("held", [("reasons", ""), *named], bad)
+    if bad:
+        _upright("held", [("reasons", ""), *named], bad)
     malformed = [(raw, file, detail or "") for raw, file, detail in tried.malformed_records]
     _table("held as malformed", ["record", "file", "detail"], malformed)
     rules = [
@@ -145,10 +146,10 @@ def show(tried: Tried, *, plan: bool) -> None:
 def _upright(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]]) -> None:
     """Print a line for each column: its name and type, then its value in as many rows as the width has room for.
 
-    The other rows follow in tables of their own.
+    The other rows follow in tables of their own. Without a row these are the names and types alone.
     """
     beside = max(1, out.width // VALUE_WIDTH - len(columns[0]))
-    for first in range(0, len(rows), beside):
+    for first in range(0, len(rows) or 1, beside):
         some = rows[first : first + beside]
         of = f", rows {first + 1} to {first + len(some)} of {len(rows)}" if len(rows) > beside else ""
         lines = [(*column, *(row[index] for row in some)) for index, column in enumerate(columns)]
