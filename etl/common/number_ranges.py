@@ -67,5 +67,10 @@ def numbers_of(what: str, items: Iterable[int | str]) -> Iterator[int]:
 
 def format_ranges(numbers: Iterable[int]) -> str:
     """Write exactly these numbers as `parse_ranges` reads them, such as `4..7,9`."""
+    return ",".join(in_ranges(numbers))
+
+
+def in_ranges(numbers: Iterable[int]) -> list[str]:
+    """Write numbers in their order, those that follow on each other as a range, such as `4..7`."""
     ranges = consecutive(sorted(numbers))
-    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in ranges)
+    return [str(first) if first == last else f"{first}..{last}" for first, last in ranges]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import math
 import numbers
@@ -27,6 +28,11 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def moment_of_ms(since_1970: int) -> str:
+    """Write a moment, given in milliseconds since 1970, to the second in UTC."""
+    return f"{dt.datetime.fromtimestamp(since_1970 / 1000, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def left_out(count: int) -> str:

@@ -5,7 +5,6 @@ Free of Spark and of Great Expectations.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from etl.common.steps import Listener
-from etl.common.wording import pluralize
+from etl.common.wording import moment_of_ms, pluralize
 from etl.delivery.correction import Correction
 from etl.delivery.kind import DeliveryKind, StreamDelivery
 from etl.delivery.row_filter import TaskReport, most_frequent
@@ -134,9 +133,8 @@ class Staged:
     def _late(self) -> Iterator[str]:
         """Say of held late records what they are behind: no file of theirs is at fault."""
         if (watermark_ms := self.late_behind) is not None:
-            reached = dt.datetime.fromtimestamp(watermark_ms / 1000, dt.UTC)
             records = pluralize(self.reasons[LATE], "record")
-            yield f"{LATE}: the watermark has reached {reached:%Y-%m-%d %H:%M:%S} UTC ({records})"
+            yield f"{LATE}: the watermark has reached {moment_of_ms(watermark_ms)} ({records})"
 
     def counts(self, flag_words: int) -> Counts:
         """Sum up the figures that the suite judges: the winning tasks', in the order of their partitions."""

@@ -177,7 +177,7 @@ class Correction(DeliveryKind):
             f"The {self.name} of {pipeline} broke its contract, and nothing was changed: "
             + "; ".join(verdict.stops)
             + malformed_line(verdict),
-            remedy=f"fix the suite or the transform, then run the same command again"
+            remedy="fix the suite or the transform, then run the same command again"
             f" (`sluice whatif {pipeline} --suite FILE` shows what a suite would do)",
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from etl.common.errors import InputsChanged, InputsDoubled, InputsUnreadable, Se
 from etl.common.outages import service_error
 from etl.common.record_columns import DETAIL, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
 from etl.common.settings import Settings
-from etl.common.wording import first_few, left_out
+from etl.common.wording import first_few, left_out, moment_of_ms
 from etl.common.wording import pluralize as in_words
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import TaskReport
@@ -377,10 +376,8 @@ class SparkBatch:
     @property
     def _watermark(self) -> str | None:
         """Write the moment that the batch's watermark has reached; None where there is none."""
-        if not (self.about and self.about.watermark_ms):
-            return None
-        reached = dt.datetime.fromtimestamp(self.about.watermark_ms / 1000, dt.UTC)
-        return f"{reached:%Y-%m-%d %H:%M:%S} UTC"
+        watermark_ms = self.about.watermark_ms if self.about else 0
+        return moment_of_ms(watermark_ms) if watermark_ms else None
 
     def _records(self, known: Sequence[Mapping[str, str | None]]) -> DataFrame:
         """Make a frame of malformed records."""

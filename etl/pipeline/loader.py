@@ -83,12 +83,8 @@ def loadable(folders: Iterable[Path]) -> dict[str, Pipeline]:
 
     What is wrong with others is for `load_pipelines`; a folder that is not there raises SetupError here, too.
     """
-    loaded = list(_load_all(folders))
-    clashes = _clashes(loaded)
     return {
-        one.pipeline.name: one.pipeline
-        for one in loaded
-        if one.pipeline is not None and not one.wrong and not any(str(one.file) in clash for clash in clashes)
+        one.name: one.pipeline for one in load_files(folders) if one.pipeline is not None and not one.wrong
     }
 
 

@@ -149,14 +149,13 @@ def ways_back(
         commands += _replays(
             pipeline.name, {one.delivery_id for one in other if one.kind != "release"} - of_releases, inputs
         )
-        if lacking := of_releases & inputs.gone:
-            commands.append(_land_again(lacking))
-        if there := of_releases - inputs.gone:
-            commands.append(
-                f"`sluice replay {pipeline.name} --deliveries {format_ranges(there)} --accept-changed --releases drop`"
-                " delivers what had held the released rows again, and judges these with the rest; --plan says what it"
-                " would do"
-            )
+        commands += _delivered_again(
+            pipeline.name,
+            of_releases,
+            inputs,
+            with_option=" --releases drop",
+            what="what had held the released rows again, and judges these with the rest",
+        )
     return commands
 
 
@@ -178,19 +177,27 @@ def _strays(
 
 def _replays(name: str, other: set[int], inputs: ChangedInputs) -> list[str]:
     """Name the replays of deliveries that differ, and of those whose files are there with other content."""
-    commands = []
-    if lacking := other & inputs.gone:
-        commands.append(_land_again(lacking))
-    if there := other - inputs.gone:
-        commands.append(
-            f"`sluice replay {name} --deliveries {format_ranges(there)} --accept-changed` delivers these"
-            " from their inputs again,"
-            " and replaces whatever both sinks have of them; --plan says what it would do"
-        )
+    what = "these from their inputs again, and replaces whatever both sinks have of them"
+    commands = _delivered_again(name, other, inputs, what=what)
     if apart := inputs.changes.keys() - inputs.gone - other:
         commands.append(
             f"`sluice replay {name} --deliveries {format_ranges(apart)} --accept-changed` delivers these files as"
             " they are now, in place of what was delivered of them; --plan says what it would do"
+        )
+    return commands
+
+
+def _delivered_again(
+    name: str, deliveries: set[int], inputs: ChangedInputs, *, what: str, with_option: str = ""
+) -> list[str]:
+    """Name the replay of the deliveries whose files are there, and say which files of the others are to be landed again."""
+    commands = []
+    if lacking := deliveries & inputs.gone:
+        commands.append(_land_again(lacking))
+    if there := deliveries - inputs.gone:
+        commands.append(
+            f"`sluice replay {name} --deliveries {format_ranges(there)} --accept-changed{with_option}` delivers {what};"
+            " --plan says what it would do"
         )
     return commands
 

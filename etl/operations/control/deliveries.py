@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from etl.common.database import migrate, rows_as, transaction
-from etl.common.number_ranges import consecutive
+from etl.common.number_ranges import in_ranges
 from etl.common.statements import Statements
 from etl.common.wording import first_few
 
@@ -44,7 +44,7 @@ class Delivery:
         """Return its kind, and of a correction what it corrected."""
         if self.released_from is not None:
             return f"{self.kind} of {self.released_from}"
-        return f"{self.kind} of {_ranges(self.replaced)}" if self.replaced else self.kind
+        return f"{self.kind} of {first_few(in_ranges(self.replaced))}" if self.replaced else self.kind
 
     @property
     def now(self) -> str:
@@ -61,12 +61,6 @@ class Deliveries:
 
     newest: Sequence[Delivery]
     of: int
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    return first_few(
-        [str(first) if first == last else f"{first}..{last}" for first, last in consecutive(sorted(numbers))]
-    )
 
 
 def newest_deliveries(dsn: str, pipeline: str, *, last: int) -> Deliveries:

@@ -9,7 +9,7 @@ from etl.common.errors import Busy, SetupError
 from etl.common.statements import Statements
 from etl.common.wording import WHY, meant
 from etl.ledger import activity, pipelines
-from etl.pipeline.loader import file_of
+from etl.pipeline.loader import file_of, load_files
 from etl.runs.workspace import Workspace
 
 STATEMENTS = Statements(__name__)
@@ -58,8 +58,9 @@ def undeclared(workspace: Workspace, shown: Iterable[str]) -> list[str]:
     """Return which pipelines on record no file declares any more and nobody retired; none of those that are `shown`."""
     with transaction(workspace.services.postgres) as cursor:
         names = [name for (name,) in STATEMENTS.execute(cursor, "names").fetchall()]
-    gone = {*names} - {*shown} - {*retired(workspace.services.postgres)}
-    return sorted(name for name in gone if file_of(name, workspace.settings.pipelines) is None)
+    if not (gone := {*names} - {*shown} - {*retired(workspace.services.postgres)}):
+        return []
+    return sorted(gone - {one.name for one in load_files(workspace.settings.pipelines)})
 
 
 def _refuse_declared(workspace: Workspace, name: str) -> None:

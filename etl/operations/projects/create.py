@@ -8,6 +8,7 @@ from pathlib import Path
 from etl.common.errors import SetupError
 from etl.common.shipped import shipped
 from etl.common.wording import first_few
+from etl.operations.projects.writing import write_all
 
 TEMPLATE = Path(__file__).parent / "template"
 ELSEWHERE = {  # where a file of the template goes whose name would mean something where the template is
@@ -26,17 +27,9 @@ def create(folder: Path) -> list[Path]:
     """
     _require_room(folder)
     files = _files(folder.resolve().name)
-    written: list[Path] = []
     try:
-        for name, text in files.items():
-            file = folder / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("x", encoding="utf-8") as sink:
-                written.append(file)
-                sink.write(text)
+        write_all({folder / name: text for name, text in files.items()})
     except OSError as error:
-        for file in written:
-            file.unlink()
         raise SetupError(
             f"The project can't be written: {error}", remedy="correct that, or name another folder"
         ) from error

@@ -14,6 +14,7 @@ from etl.common.errors import SetupError
 from etl.common.settings import Settings
 from etl.common.shipped import shipped
 from etl.common.wording import first_few, pluralize, visible
+from etl.operations.projects.writing import write_all
 from etl.operations.suites.profiling import MOST_VALUES, ColumnProfile, NumberProfile, TextProfile
 from etl.operations.suites.sample import Sample, SampledColumn, quoted, read_sample
 from etl.operations.suites.suggest import FEW_ROWS, NOT_NULL, Drafted, value_rules
@@ -110,17 +111,9 @@ def draft(name: str, file: Path, settings: Settings) -> Drafts:
 
 def _write(files: Mapping[Path, str]) -> None:
     """Write the files, all of them or none. Raises SetupError where one can't be written."""
-    written: list[Path] = []
     try:
-        for path, content in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            encoded = content.encode()
-            with path.open("xb") as sink:
-                written.append(path)
-                sink.write(encoded)
+        write_all(files)
     except OSError as error:
-        for path in written:
-            path.unlink()
         raise SetupError(
             f"{error.filename or 'A draft'} can't be written, and nothing was: {error.strerror}",
             remedy="correct that, and try again",

@@ -73,7 +73,7 @@ def bucket_of(uri: str) -> tuple[str, str]:
 
 def translated(error: BotoCoreError | ClientError, uri: str) -> SluiceError:
     """Return the error that tells a person what a failed request means."""
-    if (settings := service_error(error)) is not None and isinstance(settings, SetupError):
+    if isinstance(settings := service_error(error), SetupError):
         return settings
     status = status_of(error)
     if status in (401, 403):

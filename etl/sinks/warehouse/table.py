@@ -120,9 +120,9 @@ class Warehouse:
         if not self._there(cursor, self.table_name):
             lock_schemas(cursor)
         STATEMENTS.execute(cursor, "create_table", target=self.target, columns=columns)
-        self._refuse(cursor)
+        keyed = self._refuse(cursor).keyed
         self._index_deliveries(cursor)
-        if self.keys:
+        if self.keys and not keyed:
             self._index_keys(cursor)
 
     def _index_deliveries(self, cursor: Cursor) -> None:
@@ -136,7 +136,7 @@ class Warehouse:
     def _index_keys(self, cursor: Cursor) -> None:
         """Create the unique index of the keys where it is missing; raise TableRefused where the table can't have it."""
         if not self._lacks_index(cursor, self._key_index):
-            if self._look(cursor).keyed:
+            if self._look(cursor).keyed:  # another run has made it meanwhile
                 return
             there = sql.Identifier(self.table_schema, self._key_index).as_string(cursor)
             raise TableRefused(
@@ -176,8 +176,8 @@ class Warehouse:
         whole = sql.Identifier(self.table_schema, name).as_string(cursor)
         return STATEMENTS.execute(cursor, "is_there", name=whole).fetchone() == (True,)
 
-    def _refuse(self, cursor: Cursor) -> None:
-        """Raise TableRefused for a table that a merge could fail on."""
+    def _refuse(self, cursor: Cursor) -> Look:
+        """Return what the table has; raise TableRefused for one that a merge could fail on."""
         name, seen = self.target.as_string(cursor), self._look(cursor)
         if problems := [*self._other_columns(seen), *_obstacles(seen)]:
             raise TableRefused(
@@ -186,6 +186,7 @@ class Warehouse:
                 " of your own, filled from this one), or name another table in the sink"
                 f"{self._of_publication(cursor, seen)}",
             )
+        return seen
 
     def _of_publication(self, cursor: Cursor, seen: Look) -> str:
         """Return what else helps against a publication; nothing where none is in the way."""
