@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.workermanage import WorkerController
 
+OF_SESSIONS = {"PYTEST_CURRENT_TEST"}
 MANY_DESCRIPTORS = 800  # of the 1,024 that many a shell allows; some 300 stay open in a process of many files
 
 
@@ -88,6 +89,18 @@ def few_connections_are_left() -> Iterator[None]:
     yield
     if psutil.Process().num_fds() > MANY_DESCRIPTORS:
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def the_environment_is_left_as_it_was() -> Iterator[None]:
+    """Fail a test that leaves a variable behind: the next file of its process would run in another environment.
+
+    What fixtures of a session set lives on: it is set before, or belongs to the services.
+    """
+    before = dict(os.environ)
+    yield
+    changed = {name for name in before | dict(os.environ) if before.get(name) != os.environ.get(name)}
+    assert changed <= OF_SESSIONS, f"a test left behind: {sorted(changed - OF_SESSIONS)}"
 
 
 @pytest.fixture(scope="session")

@@ -92,8 +92,9 @@ def test_settings_and_files_that_only_the_launcher_reads_are_left_to_it(
     (own / "conf").mkdir()
     (own / "conf/spark-defaults.conf").touch()
     assert by_script(CONFIGURATION) == f"{own}/conf/spark-defaults.conf"
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert by_script(CONFIGURATION) == "the home or the Python of another Spark"
+    with monkeypatch.context() as another:
+        another.setenv("SPARK_HOME", str(tmp_path))
+        assert by_script(CONFIGURATION) == "the home or the Python of another Spark"
 
 
 def test_a_home_that_was_moved_has_a_command_of_its_own_and_a_torn_one_is_asked_for_again(
@@ -107,9 +108,10 @@ def test_a_home_that_was_moved_has_a_command_of_its_own_and_a_torn_one_is_asked_
     moved.mkdir()
     Path(os.environ["SPARK_HOME"]).rename(moved / "spark")
     kept.rename(moved / kept.name)
-    monkeypatch.setenv("SPARK_HOME", str(moved / "spark"))
-    assert f"{moved}/spark/jars/*" in command()[2]
-    assert f"{tmp_path}/spark" not in command()[2]
+    with monkeypatch.context() as another:
+        another.setenv("SPARK_HOME", str(moved / "spark"))
+        assert f"{moved}/spark/jars/*" in command()[2]
+        assert f"{tmp_path}/spark" not in command()[2]
 
 
 def test_empty_settings_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
