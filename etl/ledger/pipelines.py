@@ -106,6 +106,11 @@ def take_up(cursor: Cursor, pipeline: str) -> None:
     STATEMENTS.execute(cursor, "take_up", pipeline=pipeline)
 
 
+def skip_commits(cursor: Cursor, pipeline: str, number: int) -> None:
+    """Give no commit of the pipeline a number up to this one again; wait for an open commit of it to end."""
+    STATEMENTS.execute(cursor, "skip_commits", pipeline=pipeline, number=number)
+
+
 def delivers_by_replace(cursor: Cursor, pipeline: str) -> None:
     """Record that the pipeline delivers by replace: from now on no batch may be delivered in another way.
 

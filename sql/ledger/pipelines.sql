@@ -21,6 +21,10 @@ WHERE name = %(pipeline)s AND retired_at IS NOT NULL
 -- Keeps that a batch took the place of all before it; the caller holds the row's lock.
 UPDATE sluice.pipeline SET replaces = true WHERE name = %(pipeline)s AND replaces IS DISTINCT FROM true
 
+-- name: skip_commits
+-- Makes sure that commits of the pipeline up to this number are never given out again.
+UPDATE sluice.pipeline SET commit_seq = %(number)s WHERE name = %(pipeline)s AND commit_seq < %(number)s
+
 -- name: pipeline_row
 -- The pipeline's row as it is, without a lock.
 SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces, p.anew

@@ -179,7 +179,7 @@ def test_a_place_that_the_ledger_has_not_come_to_is_told_and_not_waited_for(
     asked: Callable[..., Delivered],
 ) -> None:
     for span in ({"after": 3}, {"after": 1, "to": 3}):
-        with pytest.raises(LedgerBehind, match="its newest in the ledger is 2: PostgreSQL went back in time"):
+        with pytest.raises(LedgerBehind, match="its newest is 2: PostgreSQL went back in time"):
             asked(**span)
 
 

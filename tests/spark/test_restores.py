@@ -15,6 +15,7 @@ from etl.common import steps
 from etl.common.errors import Fenced, LedgerBehind, SluiceError
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
+from etl.operations.serving.read import delivered
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.sinks.lake.lake import TablePlace
@@ -74,11 +75,13 @@ def test_a_replay_that_the_database_lost_is_named_and_the_batches_around_it_come
     replay(home.place, home.pipeline(), chosen, who="tests", spark=home.spark)
     landed += home.land("orders/c.jsonl", orders(20, 6))
     home.run()
+    before = home.ask(DELIVERIES)
     backup.restore()
     with pytest.raises(LedgerBehind):
         home.run()
     done = home.recover()
     assert len(done.restored) == 2
+    assert_a_place_in_what_was_lost_is_told(home, before[1:])
     [again] = done.to_redo
     assert "what it had replaced is in force again: `sluice replay orders --deliveries 1`" in again
     home.assert_holds(landed)
@@ -95,6 +98,16 @@ def test_deliveries_that_nobody_has_any_more_are_read_again(home: Home, backup: 
     late = home.land("orders/late.csv", orders(60, 5))
     home.run()
     home.assert_holds(kept + lost + late)
+    assert_a_place_in_what_was_lost_is_told(home, before[1:])
+
+
+def assert_a_place_in_what_was_lost_is_told(home: Home, lost: list[tuple[Any, ...]]) -> None:
+    """Whoever had read up to a lost commit is told, and whoever had not finds all that came since."""
+    for _, _, _, commit, *_ in lost:
+        with pytest.raises(LedgerBehind, match=f"Commit {commit} of orders was read"):
+            delivered(home.pipeline(), after=commit, settings=home.place.settings)
+    now = [delivery for delivery, *_ in home.ask(DELIVERIES)]
+    assert delivered(home.pipeline(), after=1, settings=home.place.settings).deliveries == now[1:]
 
 
 def remove_manifests(home: Home, deliveries: list[int]) -> None:

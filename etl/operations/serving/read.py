@@ -113,20 +113,21 @@ def delivered(
 ) -> Delivered:
     """Ask the ledger what was delivered after commit `after`, up to `to`, by default the newest.
 
-    Commits of a pipeline are numbered from 1 without a gap, in the order in which they can be seen: who keeps `to` of
-    the last result in the place of `after` leaves nothing out, and reads nothing twice.
+    Commits of a pipeline are numbered from 1, in the order in which they can be seen: who keeps `to` of the last result
+    in the place of `after` leaves nothing out, and reads nothing twice. Raises LedgerBehind where PostgreSQL has lost the
+    commit `after`.
     """
     workspace, pipeline = _opened(pipeline, settings)
     mode_of(pipeline.sink).refuse_increments(pipeline.name)
     dsn = workspace.services.postgres
     migrate(dsn)
     with transaction(dsn, one_snapshot=True) as cursor:
-        record = STATEMENTS.execute(cursor, "newest_commit", pipeline=pipeline.name).fetchone()
-        newest = int(record[0]) if record else 0
-        if newest < max(after, to or 0):
+        found = STATEMENTS.execute(cursor, "newest_commit", pipeline=pipeline.name, commit=after).fetchone()
+        newest, known = found or (0, False)
+        if newest < max(after, to or 0) or not known:
             raise LedgerBehind(
-                f"Commit {max(after, to or 0)} of {pipeline.name} was read, and its newest in the ledger is {newest}:"
-                " PostgreSQL went back in time",
+                f"Commit {max(after, to or 0)} of {pipeline.name} was read, and the ledger has no such commit; its newest"
+                f" is {newest}: PostgreSQL went back in time",
                 remedy="rebuild what you made of this pipeline, from `after=0` on",
             )
         to = newest if to is None else to

@@ -28,7 +28,7 @@ from etl.delivery.ledger_entry import Entry
 from etl.delivery.manifest import DeliveryManifest, WrittenObject
 from etl.delivery.row_filter import HoldPolicy, TaskReport
 from etl.delivery.stage import StageTask
-from etl.ledger import attempts, deliveries, offsets
+from etl.ledger import attempts, deliveries, offsets, pipelines
 from etl.ledger.deliveries import KnownAttempt
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
@@ -118,6 +118,22 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
     chain = _chain(candidates, last, following)
     restorable = {one.uri for one in chain}
     return OnLake(lost=chain, unrestorable=[one for one in judged if one.uri not in restorable])
+
+
+def skip_lost_commits(dsn: str, pipeline: Pipeline, on_lake: OnLake, newest: Newest | None) -> None:
+    """Give no commit the number of one that was lost, unless every lost one is put back under its own.
+
+    A consumer's place may be the number of a lost commit: what took that number would never be new to it. No commit has a
+    number above its delivery's, so none was lost above the newest lost delivery's.
+    """
+    lost = [one for one in (*on_lake.lost, *on_lake.unrestorable) if one.committed and not one.known]
+    numbers = {one.delivery_id for one in lost}
+    put_back = {one.delivery_id for one in on_lake.lost if one.of_the_stream}
+    with transaction(dsn) as cursor:
+        if newest and not deliveries.is_delivered(cursor, newest.delivery_id, newest.run_id):
+            numbers.add(newest.delivery_id)
+        if not numbers <= put_back:
+            pipelines.skip_commits(cursor, pipeline.name, max(numbers))
 
 
 def _is_delivered(known: KnownAttempt | None, run: str) -> bool:

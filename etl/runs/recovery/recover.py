@@ -24,7 +24,13 @@ from etl.runs.kinds.base import PipelineStream
 from etl.runs.kinds.open import stream_of
 from etl.runs.preflight import know_streams
 from etl.runs.recovery.base import AcceptedGaps, OnProgress, RecoveryRequest, heeding
-from etl.runs.recovery.lost_deliveries import how_to_redo, is_missed, lost_deliveries, restore_delivery
+from etl.runs.recovery.lost_deliveries import (
+    how_to_redo,
+    is_missed,
+    lost_deliveries,
+    restore_delivery,
+    skip_lost_commits,
+)
 from etl.runs.recovery.stranded import refuse_stranded
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
@@ -97,7 +103,9 @@ def _mended(
     """Put back the deliveries that only the lake still had; of all others, say how to have each again."""
     pipeline, dsn = stream.pipeline, workspace.services.postgres
     table = TablePlace.of(workspace.lake, pipeline.table)
-    on_lake = lost_deliveries(dsn, workspace.lake, pipeline, marker.read(table))
+    newest = marker.read(table)
+    on_lake = lost_deliveries(dsn, workspace.lake, pipeline, newest)
+    skip_lost_commits(dsn, pipeline, on_lake, newest)
     receipts = []
     for one in on_lake.lost:
         control.require_going_on()

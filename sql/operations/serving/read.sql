@@ -3,8 +3,10 @@
 SELECT d.delivery_id, d.superseded_by FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND NOT d.live
 
 -- name: newest_commit
--- The number of the pipeline's newest commit; no row before its first run.
-SELECT p.commit_seq FROM sluice.pipeline p WHERE p.name = %(pipeline)s
+-- The number of the pipeline's newest commit, 0 before its first, and whether the ledger has this one.
+SELECT coalesce(max(d.commit_seq), 0), %(commit)s = 0 OR EXISTS (
+    SELECT FROM sluice.delivery e WHERE e.pipeline = %(pipeline)s AND e.commit_seq = %(commit)s)
+FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s
 
 -- name: delivered_between
 -- The live deliveries of a pipeline after one of its commits, up to another, in their order.
