@@ -18,7 +18,7 @@ from etl.common.database import migrate, transaction
 from etl.common.steps import Step
 from etl.common.wording import drifted, left_out, malformed_or_late, pluralize
 from etl.ledger import deliveries
-from etl.ledger.quarantine import by_reason
+from etl.ledger.quarantine import RowSelection, by_reason
 from etl.pipeline import Pipeline
 from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED, Summary
@@ -130,7 +130,7 @@ def files_left(workspace: Workspace, pipeline: Pipeline) -> int:
 def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """Yield lines that say what a run did, why rows are held, where the rows are, and what to do next."""
     yield from done_lines(pipeline, summary)
-    held = by_reason(workspace.services.postgres, summary.pipeline)
+    held = by_reason(workspace.services.postgres, summary.pipeline, RowSelection())
     if summary.failed:
         yield "expectations that failed, by batches:"
         yield from (f"  {batches:>9,}  {reason}" for reason, batches in summary.failed.most_common())

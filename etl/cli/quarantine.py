@@ -134,13 +134,13 @@ def list_rows(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many rows are held for which reason, and some of them."""
+    """Show how many of the rows are held for which reason, and some of them."""
     from etl.common.paths import landing_path, to_uri
     from etl.ledger.quarantine import by_reason, held_rows
 
     workspace, selection = _workspace(name), rows.of_status(status, limit)
     dsn = workspace.services.postgres
-    held, reasons = held_rows(dsn, name, selection), by_reason(dsn, name, status)
+    held, reasons = held_rows(dsn, name, selection), by_reason(dsn, name, selection)
     if as_json:
         print_json({"reasons": [asdict(one) for one in reasons], "rows": [one.json() for one in held]})
         return

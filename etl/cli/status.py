@@ -138,7 +138,14 @@ def _runs(state: State) -> Iterator[str]:
         if one.alive:
             yield f"{what} runs on {one.where}, since {_moment(one.since)}{_at_work(one)}"
         else:
-            yield f"{what} ran on {one.where}, and was killed or cut off: last seen {_moment(one.seen)}"
+            yield f"{what} ran on {one.where}, and was killed or cut off: last seen {_moment(one.seen)}{_left(state, one)}"
+
+
+def _left(state: State, one: Running) -> str:
+    """Say where a killed correction shows whether it is done; a killed run of the stream has a next command."""
+    if one.kind == "stream":
+        return ""
+    return f"; it is whole or not there at all: `sluice deliveries {state.pipeline}` shows which"
 
 
 def _at_work(one: Running) -> str:

@@ -110,28 +110,30 @@ def held_rows(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldRow]:
     """Return the chosen rows of the quarantine, in the order in which they were held."""
     migrate(dsn)
     with transaction(dsn) as cursor:
-        STATEMENTS.execute(
-            cursor,
-            "chosen",
-            pipeline=pipeline,
-            ids=None if chosen.ids is None else [*chosen.ids],
-            delivery=chosen.delivery,
-            reason=chosen.reason,
-            status=chosen.status,
-            limit=chosen.limit,
-        )
+        STATEMENTS.execute(cursor, "chosen", limit=chosen.limit, **_named(pipeline, chosen))
         return rows_as(cursor, HeldRow)
 
 
-def by_reason(dsn: str, pipeline: str, status: str = HELD) -> list[HeldReason]:
-    """Count the rows of one state by reason, and the deliveries that hold them, most rows first.
+def by_reason(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldReason]:
+    """Count the chosen rows by reason, whatever their limit, and the deliveries that hold them, most rows first.
 
     A row with two reasons counts under both.
     """
     migrate(dsn)
     with transaction(dsn) as cursor:
-        STATEMENTS.execute(cursor, "by_reason", pipeline=pipeline, status=status)
+        STATEMENTS.execute(cursor, "by_reason", **_named(pipeline, chosen))
         return rows_as(cursor, HeldReason)
+
+
+def _named(pipeline: str, chosen: RowSelection) -> dict[str, Any]:
+    """Return what the statements that choose rows take."""
+    return {
+        "pipeline": pipeline,
+        "ids": None if chosen.ids is None else [*chosen.ids],
+        "delivery": chosen.delivery,
+        "reason": chosen.reason,
+        "status": chosen.status,
+    }
 
 
 def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:

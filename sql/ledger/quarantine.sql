@@ -1,8 +1,13 @@
 -- name: by_reason
--- Rows of a pipeline in one state, by reason; a row with two reasons counts under both.
+-- The rows that were chosen, by reason; a row with two reasons counts under both. Null chooses everything.
 SELECT reason, count(*) AS rows, count(DISTINCT q.delivery_id) AS deliveries
 FROM sluice.quarantine q, unnest(q.reasons) AS reason
-WHERE q.pipeline = %(pipeline)s AND q.status = %(status)s GROUP BY reason ORDER BY 2 DESC, 1
+WHERE q.pipeline = %(pipeline)s
+  AND (%(status)s::text IS NULL OR q.status = %(status)s)
+  AND (%(ids)s::bigint[] IS NULL OR q.quarantine_id = ANY(%(ids)s::bigint[]))
+  AND (%(delivery)s::bigint IS NULL OR q.delivery_id = %(delivery)s)
+  AND (%(reason)s::text IS NULL OR %(reason)s = ANY(q.reasons))
+GROUP BY reason ORDER BY 2 DESC, 1
 
 -- name: chosen
 -- The rows that were chosen, in the order they were held; null chooses everything.

@@ -31,6 +31,7 @@ from etl.common.settings import Settings
 from etl.ledger import leases
 from etl.operations.audit.audit import audit
 from etl.pipeline import Append, day
+from etl.runs.replay.plan import Selection, plan
 from etl.services import Services, java
 from etl.sinks.lake.lake import Lake
 from tests.support import forked, oracle
@@ -418,6 +419,24 @@ def test_deliveries_are_listed_newest_first_with_what_replaced_them(events: Deli
     assert (unknown.code, "No pipeline is called 'evnts'" in unknown.said) == (2, True)
     Path(shell.environment["SLUICE_PIPELINES"], "events.py").unlink()
     assert shell.forked("deliveries", "events").out == told, "also of one that is declared no more"
+
+
+def test_what_is_to_be_replayed_and_never_was_is_refused(events: Delivering, shell: Shell) -> None:
+    stranger = "7b0c1c9e-6f44-4a70-9c93-3f6d1a0a5d11"
+    for named in (("--batches", "90..91"), ("--run", stranger), ("--deliveries", "90")):
+        done = shell.forked("replay", "events", *named, "--plan")
+        assert (done.code, "Pipeline events has none of " in done.said) == (2, True), done
+        assert "`sluice deliveries events` lists its last deliveries" in done.said
+    [(run,)] = events.execute("SELECT DISTINCT run_id::text FROM sluice.delivery WHERE batch_id = 1")
+    assert plan(events.place, events.pipeline, Selection(runs=(run,))).numbers == [1, 2]
+
+
+def test_rows_that_are_chosen_are_counted_alone(events: Delivering, shell: Shell) -> None:
+    [every] = json.loads(shell.forked("quarantine", "list", "events", "--json").out)["reasons"]
+    chosen = json.loads(shell.forked("quarantine", "list", "events", "--id", "1", "--id", "2", "--json").out)
+    assert (every["rows"], [one["rows"] for one in chosen["reasons"]]) == (6, [2])
+    none = shell.forked("quarantine", "list", "events", "--delivery", "90")
+    assert none.out == "events: no such row\n"
 
 
 def test_what_a_pipelines_file_or_a_library_prints_is_no_part_of_a_result(

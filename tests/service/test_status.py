@@ -165,6 +165,10 @@ def test_a_run_whose_process_is_dead_is_told_as_killed_before_its_silence_is_lon
     assert found.state == f"killed or cut off ({socket.gethostname()}/{died.pid})"
     assert found.next == "sluice run events"
     assert f"process {died.pid}, and was killed or cut off: last seen " in said(events)
+    kind = "UPDATE sluice.run SET kind = %s WHERE outcome IS NULL RETURNING 1"
+    events.execute(kind, "replay")
+    assert "; it is whole or not there at all: `sluice deliveries events` shows which\n" in said(events)
+    events.execute(kind, "stream")
     with transaction(events.dsn) as cursor:
         taken = leases.take_lease(cursor, "events")
         leases.end_run(cursor, taken, RunOutcome(outcome="done"))

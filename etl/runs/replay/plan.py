@@ -392,12 +392,7 @@ def _numbers(
     if selection.deliveries:
         firsts, lasts = map(list, zip(*selection.deliveries, strict=True))
         STATEMENTS.execute(cursor, "by_deliveries", pipeline=pipeline.name, firsts=firsts, lasts=lasts)
-        if not cursor.rowcount:
-            raise SetupError(
-                f"Pipeline {pipeline.name} has none of {selection.describe()} to be replayed",
-                remedy=f"`sluice status {pipeline.name} --json` lists its last ones, `SELECT delivery_id FROM"
-                f" sluice.delivery WHERE pipeline = '{pipeline.name}'` all; what was released goes with what held it",
-            )
+        _require_some(cursor, pipeline, selection)
     elif selection.batches:
         known = streams.current_stream(cursor, pipeline.name)
         stream = selection.stream or (known.stream_id if known else None)
@@ -405,6 +400,7 @@ def _numbers(
         STATEMENTS.execute(
             cursor, "by_batches", pipeline=pipeline.name, stream=stream, first=first, last=last
         )
+        _require_some(cursor, pipeline, selection)
     elif rows_within_interval is not None:
         # Quarantine still has what deliveries held that are no longer in force.
         mode = mode_of(pipeline.sink)
@@ -415,8 +411,20 @@ def _numbers(
         template = PathTemplate(text=pipeline.interval or "")
         return sorted({number for number, path in read if template.overlaps(path, selection.interval)})
     else:
+        STATEMENTS.execute(cursor, "runs", pipeline=pipeline.name, runs=list(selection.runs))
+        _require_some(cursor, pipeline, selection)
         STATEMENTS.execute(cursor, "by_runs", pipeline=pipeline.name, runs=list(selection.runs))
     return [number for (number,) in cursor.fetchall()]
+
+
+def _require_some(cursor: Cursor, pipeline: Pipeline, selection: Selection) -> None:
+    """Raise SetupError where the last statement found nothing of what was named."""
+    if not cursor.rowcount:
+        raise SetupError(
+            f"Pipeline {pipeline.name} has none of {selection.describe()} to be replayed",
+            remedy=f"`sluice deliveries {pipeline.name}` lists its last deliveries, `sluice status {pipeline.name}`"
+            " its runs; what was released goes with what held it",
+        )
 
 
 def _paths_in_force(cursor: Cursor, pipeline: Pipeline, selection: Selection) -> list[tuple[int, str]]:

@@ -9,6 +9,10 @@ WHERE pipeline = %(pipeline)s AND kind <> 'release' AND EXISTS (
 SELECT delivery_id FROM sluice.delivery
 WHERE pipeline = %(pipeline)s AND stream_id = %(stream)s AND batch_id BETWEEN %(first)s AND %(last)s AND kind <> 'release'
 
+-- name: runs
+-- Those of these runs that the pipeline has had, whatever they delivered.
+SELECT FROM sluice.run WHERE pipeline = %(pipeline)s AND run_id = ANY(%(runs)s::uuid[])
+
 -- name: by_runs
 -- Deliveries of these runs.
 SELECT delivery_id FROM sluice.delivery
