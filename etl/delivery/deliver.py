@@ -38,6 +38,7 @@ from etl.delivery.row_filter import HoldPolicy, RowFilter
 from etl.delivery.ruling import Ruling, beyond, changed_since, seen_of
 from etl.delivery.stage import StageTask
 from etl.ledger import attempts, deliveries, leases, stops
+from etl.ledger.inputs import LOOKUP_SOURCE
 from etl.ledger.offsets import ranges_of
 from etl.ledger.stops import UNREADABLE_STOP, Decision, Seen
 from etl.quality.verdict import Behind, Counts, Severity, Verdict
@@ -178,7 +179,9 @@ def _behind(context: DeliveryContext, staged: Staged) -> Behind | None:
         return Behind(watermark_ms=reached, set_by=None)
     with transaction(context.sinks.dsn) as cursor:
         set_by = deliveries.last_before_watermark(cursor, context.lease.pipeline, reached)
-    return Behind(watermark_ms=reached, set_by=set_by)
+        read = deliveries.inputs_of(cursor, set_by) if set_by is not None else ()
+    files = [one.path for one in read if one.source != LOOKUP_SOURCE]
+    return Behind(watermark_ms=reached, set_by=set_by, files=files)
 
 
 def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:

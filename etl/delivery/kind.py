@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from etl.common.database import Cursor
 from etl.common.errors import ContractBroken, Fenced, InputsChanged, InputsUnreadable
-from etl.common.wording import WHY, first_few
+from etl.common.wording import WHY, first_few, visible
 from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases
 from etl.ledger.leases import Lease
@@ -183,8 +183,9 @@ def _about_late(pipeline: str, behind: Behind) -> str:
     )
     if behind.set_by is None:
         return f"{fault}; the rows so far have to be built anew (docs/state.md)"
+    read = f" (it read {first_few([visible(path) for path in behind.files])})" if behind.files else ""
     return (
-        f"{fault}; then go back before the delivery that set the watermark and run again:"
+        f"{fault}; then go back before delivery {behind.set_by}, which set the watermark{read}, and run again:"
         f" `sluice recover {pipeline} --before {behind.set_by} {WHY}` (--plan says what leaves; docs/state.md)"
     )
 

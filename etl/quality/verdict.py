@@ -44,6 +44,7 @@ class Behind:
 
     watermark_ms: int  # since 1970
     set_by: int | None  # the delivery whose records set it; None: none that can be gone back before
+    files: Sequence[str] = ()  # the paths of that delivery's files: a record of one of them set it
 
 
 @dataclass(frozen=True, kw_only=True)

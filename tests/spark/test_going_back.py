@@ -304,6 +304,9 @@ def test_a_batch_that_stops_behind_a_watermark_of_the_future_names_what_set_it(h
     with pytest.raises(ContractBroken, match="late: the watermark has reached 2") as stopped:
         home.run(NAME)
     assert stopped.value.remedy.startswith("a record's time is ahead of the clock: bound it by `not_after=`")
+    assert (
+        f"delivery {poisoned}, which set the watermark (it read {NAME}/poison.jsonl)" in stopped.value.remedy
+    )
     assert f"`sluice recover {NAME} --before {poisoned} --why WHY`" in stopped.value.remedy
     declare(home, sink="Append()", late="at", not_after=BOUND)
     go_back(home, poisoned)
