@@ -10,15 +10,15 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param, get_parsing_context
-from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from etl.airflow.alerts import FAILED, TASK_FAILED, deadline, notifiers, restarts
 from etl.airflow.operator import SluiceRunOperator, SluiceTaskOperator, assets
 from etl.airflow.retries import LONGEST_PAUSE, Retries, kept_up
 from etl.airflow.run_form import FIELDS
 from etl.common.errors import SetupError
+from etl.common.outcome import in_short
 from etl.common.settings import load_settings
-from etl.pipeline import Pipeline, loadable, loadable_alone
+from etl.pipeline import Airflow, Pipeline, loadable, loadable_alone
 from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.pipeline.intervals import moment_of
 
@@ -65,14 +65,14 @@ def pool(dag_id: str) -> str:
 
 
 def pipeline_dags() -> dict[str, DAG]:
-    """Make the DAGs of every pipeline whose declaration is right and whose schedule Airflow takes.
+    """Make the DAGs of every pipeline whose declaration is right and which Airflow takes.
 
     They are returned by their names. Where Airflow starts a task it wants the DAG of that task alone: no other is
     made, and files that don't have its name in their text are not run.
     """
     folders, wanted = load_settings().pipelines, get_parsing_context().dag_id
     pipelines = loadable(folders) if wanted is None else loadable_alone(pipeline_of(wanted), folders)
-    refused = refused_schedules(pipelines)
+    refused = refused_dags(pipelines)
     return {
         dag_id: make(pipeline)
         for name, pipeline in pipelines.items()
@@ -82,70 +82,89 @@ def pipeline_dags() -> dict[str, DAG]:
     }
 
 
-def _makers(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[Pipeline], DAG]]]:
+def _makers(pipeline: Pipeline) -> Iterator[tuple[str, Callable[..., DAG]]]:
     """Yield the name of each DAG of the pipeline with what makes it."""
     yield pipeline.name, pipeline_dag
     if pipeline.has_replays_dag:
         yield replays_of(pipeline.name), replays_dag
 
 
-def refused_schedules(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
-    """Return why Airflow refuses a pipeline's schedule, by the pipeline's name.
+def refused_dags(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
+    """Return why Airflow takes no DAG of a pipeline, by the pipeline's name.
 
     One such DAG would take all DAGs of its file out.
     """
-    refusals = {}
-    for name, pipeline in pipelines.items():
-        try:
-            made = _schedule(pipeline.schedule)
-            if isinstance(made, CronDataIntervalTimetable):
-                made.validate()
-        except AirflowTimetableInvalid as wrong:
-            refusals[name] = f"{pipeline.file}: schedule: Airflow refuses {pipeline.schedule!r}: {wrong}"
-    return refusals
+    found = {name: _refusal(pipeline) for name, pipeline in pipelines.items()}
+    return {name: refusal for name, refusal in found.items() if refusal}
 
 
-def require_schedules(pipelines: Mapping[str, Pipeline]) -> None:
-    """Raise one SetupError that names every pipeline whose schedule Airflow does not take."""
-    if refused := refused_schedules(pipelines):
+def _refusal(pipeline: Pipeline) -> str | None:
+    """Say what of a pipeline's declaration Airflow, or a function of its author's, refuses; None where nothing is."""
+    try:
+        made = _schedule(pipeline)
+        if (validate := getattr(made, "validate", None)) is not None:
+            validate()
+    except Exception as wrong:  # noqa: BLE001 - whatever the author's own function raises
+        return f"{pipeline.file}: schedule: Airflow refuses {_named(pipeline.schedule)}: {in_short(wrong)}"
+    if pipeline.airflow == Airflow() and not callable(pipeline.schedule):
+        return None
+    try:
+        for _, make in _makers(pipeline):
+            make(pipeline, auto_register=False)
+    except Exception as wrong:  # noqa: BLE001 - likewise
+        return f"{pipeline.file}: Airflow refuses its DAG, as `schedule` and `airflow` have it: {in_short(wrong)}"
+    return None
+
+
+def _named(schedule: object) -> str:
+    return f"what {getattr(schedule, '__name__', 'it')}() returns" if callable(schedule) else repr(schedule)
+
+
+def require_dags(pipelines: Mapping[str, Pipeline]) -> None:
+    """Raise one SetupError that names every pipeline of which Airflow takes no DAG."""
+    if refused := refused_dags(pipelines):
         listed = "".join(f"\n  - {sentence}" for sentence in refused.values())
-        raise SetupError(f"Pipelines without a DAG:{listed}", remedy="change these schedules")
+        raise SetupError(f"Pipelines without a DAG:{listed}", remedy="change these declarations")
 
 
-def pipeline_dag(pipeline: Pipeline) -> DAG:
+def pipeline_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
     """Make the DAG that runs the pipeline on its schedule, one run at a time.
 
-    Of a pipeline that follows, it keeps one run up that follows what lands.
+    Of a pipeline that follows, it keeps one run up that follows what lands. One that is not to be registered is there
+    for its maker alone.
     """
     with DAG(
         dag_id=pipeline.name,
         description=_description(pipeline),
         doc_md=_documentation(pipeline),
-        schedule="@continuous" if pipeline.follow else _schedule(pipeline.schedule),
+        schedule="@continuous" if pipeline.follow else _schedule(pipeline),
         start_date=moment_of(pipeline.start) if pipeline.start else EARLIEST,
         catchup=False,
         max_active_runs=1,
         tags={TAG, *pipeline.tags},
         params=dict(FORM),
         deadline=deadline(pipeline) or None,
+        access_control=pipeline.airflow.access_control,
+        auto_register=auto_register,
         **_paused_when_failed(pipeline),
         default_args=_failure_alerts(pipeline),
     ) as dag:
         _task(
             pipeline,
             FORM,
-            pool=pool(dag.dag_id),
+            **_placed(pipeline, pool(dag.dag_id)),
             **(_kept_up(pipeline) if pipeline.follow else _ended(pipeline)),
             doc_md=_of_runs(pipeline),
         )
     return dag
 
 
-def replays_dag(pipeline: Pipeline) -> DAG:
+def replays_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
     """Make the DAG of replays and releases alone: each runs when asked for, one at a time.
 
     It never waits for the pipeline's own runs.
     """
+    options = pipeline.airflow
     with DAG(
         dag_id=replays_of(pipeline.name),
         description=f"Replays and releases of {pipeline.name}, beside its runs",
@@ -156,13 +175,17 @@ def replays_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=1,
         is_paused_upon_creation=False,  # without a schedule nothing starts that nobody asked for
         tags={REPLAYS_TAG, *pipeline.tags},
+        access_control=options.access_control
+        if options.replays_access_control is None
+        else options.replays_access_control,
+        auto_register=auto_register,
         params=dict(REPLAYS_FORM),
         default_args=_failure_alerts(pipeline),
     ) as dag:
         _task(
             pipeline,
             REPLAYS_FORM,
-            pool=pool(dag.dag_id),
+            **_placed(pipeline, pool(dag.dag_id)),
             beside=True,
             **_ended(pipeline),
             doc_md=f"The replay or the release of `{pipeline.name}` that the form asks for.",
@@ -184,6 +207,29 @@ def _task(pipeline: Pipeline, form: Mapping[str, Param], **more: Any) -> None:
         outlets=list(assets(pipeline.name)),
         **more,
     )
+
+
+def _placed(pipeline: Pipeline, own_pool: str) -> dict[str, Any]:
+    """Return the options of a run's task: where it runs, before which others, and for how long at most."""
+    options = pipeline.airflow
+    return {
+        "pool": options.pool or own_pool,
+        "pool_slots": options.pool_slots,
+        "priority_weight": options.priority_weight,
+        "execution_timeout": options.execution_timeout,
+        **_worker(pipeline),
+    }
+
+
+def _worker(pipeline: Pipeline) -> dict[str, Any]:
+    """Return the options that say on which workers a task of the pipeline runs, and how, where they are declared."""
+    options, config = pipeline.airflow, pipeline.airflow.executor_config
+    given = {
+        "queue": options.queue,
+        "executor": options.executor,
+        "executor_config": config() if callable(config) else config,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _of_runs(pipeline: Pipeline) -> str:
@@ -225,7 +271,6 @@ def _kept_up(pipeline: Pipeline) -> dict[str, Any]:
         "retry_exponential_backoff": 2.0,
         "max_retry_delay": timedelta(minutes=5),
         "retry_policy": kept_up(pipeline.retry_delay),
-        "execution_timeout": None,
         "on_retry_callback": restarts(pipeline.name),
     }
 
@@ -239,13 +284,15 @@ def _paused_when_failed(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def maintained() -> Iterable[Pipeline]:
-    """Return the pipelines whose audit and sweep the maintenance's DAG is made of.
+    """Return the pipelines whose audit and sweep the maintenance's DAG is made of: those that have a DAG of their own.
 
     Where Airflow starts one of its tasks, that is the task's own alone.
     """
     folders = load_settings().pipelines
     _, _, name = (get_parsing_context().task_id or "").partition("_")
-    return (loadable_alone(name, folders) if name else loadable(folders)).values()
+    pipelines = loadable_alone(name, folders) if name else loadable(folders)
+    refused = refused_dags(pipelines)
+    return [pipeline for name, pipeline in pipelines.items() if name not in refused]
 
 
 def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
@@ -277,19 +324,23 @@ def _command(name: str, pipeline: Pipeline) -> BaseOperator:
         words=[name, pipeline.name],
         owner=pipeline.owner,
         weight_rule="absolute",  # an audit that a sweep waits for comes before no run
+        **_worker(pipeline),
         on_failure_callback=notifiers("failed", pipeline.name, TASK_FAILED),
         **_ended(pipeline),
     )
 
 
-def _schedule(schedule: str | None) -> CronDataIntervalTimetable | str | None:
+def _schedule(pipeline: Pipeline) -> Any:
     """Return Airflow's schedule; a cron string becomes a timetable whose intervals have a start and an end.
 
     With the string alone an interval would have no length.
     """
+    schedule = pipeline.schedule
+    if callable(schedule):
+        return schedule()
     if schedule is None or schedule == "@once":
         return schedule
-    return CronDataIntervalTimetable(schedule, timezone="UTC")
+    return CronDataIntervalTimetable(schedule, timezone=pipeline.airflow.time_zone)
 
 
 def _documentation(pipeline: Pipeline) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from etl.pipeline.declaration import (
+    Airflow,
     Append,
     Files,
     Kafka,
@@ -25,6 +26,7 @@ from etl.pipeline.declaration import (
 from etl.pipeline.loader import load_pipeline, load_pipelines, loadable, loadable_alone
 
 __all__ = [
+    "Airflow",
     "Append",
     "Files",
     "Kafka",

@@ -10,6 +10,7 @@ from inspect import Parameter
 from typing import Any, get_args
 
 from etl.common.record_columns import RESERVED, is_own
+from etl.pipeline.airflow_checks import airflow_problems
 from etl.pipeline.dag_names import REPLAYS, pipeline_of
 from etl.pipeline.ddl import ddl_columns
 from etl.pipeline.declaration import (
@@ -38,9 +39,6 @@ from etl.pipeline.source_checks import (
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _RESERVED_SCHEMAS = frozenset({"sluice", "sluice_stage", "information_schema"})
-_PRESETS = frozenset(
-    {"@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually"}
-)
 SHIPPED_DAGS = frozenset({"flights_delays", "sluice_maintenance"})  # of dags/, made of no declaration
 
 
@@ -59,9 +57,7 @@ def problems(pipeline: Any) -> list[str]:
     found += _sink_problems(pipeline.sink)
     if pipeline.suite is not None and not matches(_SUITE, pipeline.suite):
         found.append(f"suite: {pipeline.suite!r} must be the name of a suite's file, without .json")
-    if pipeline.schedule is not None:
-        found += _schedule_problems(pipeline.schedule)
-    found += _follow_problems(pipeline)
+    found += airflow_problems(pipeline)
     if pipeline.interval is not None:
         found += _interval_problems(pipeline.interval)
     if pipeline.output_mode not in (None, *get_args(OutputMode)):
@@ -82,7 +78,7 @@ def problems(pipeline: Any) -> list[str]:
         found.append(f"metrics: {pipeline.metrics!r} must be a tuple of names of columns")
     if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
         found.append(f"start: {pipeline.start!r} must be a datetime.date or datetime.datetime")
-    return found + _share_problems(pipeline) + _task_problems(pipeline)
+    return found + _share_problems(pipeline)
 
 
 def name_problems(name: Any) -> list[str]:
@@ -107,44 +103,6 @@ def _share_problems(pipeline: Any) -> list[str]:
         ):
             found.append(f"{name}: {share!r} must be a number from 0 to 1")
     return found
-
-
-def _task_problems(pipeline: Any) -> list[str]:
-    """Name what is wrong with the fields that Airflow's task and DAG take."""
-    found: list[str] = []
-    deadline = pipeline.deadline
-    if deadline is not None and not (isinstance(deadline, dt.timedelta) and deadline > dt.timedelta()):
-        found.append(f"deadline: {deadline!r} must be a datetime.timedelta longer than nothing")
-    if isinstance(pipeline.retries, bool) or not isinstance(pipeline.retries, int) or pipeline.retries < 0:
-        found.append(f"retries: {pipeline.retries!r} must be a whole number of 0 or more")
-    delay = pipeline.retry_delay
-    if not (isinstance(delay, dt.timedelta) and dt.timedelta() < delay <= dt.timedelta(minutes=30)):
-        found.append(f"retry_delay: {delay!r} must be a datetime.timedelta of at most 30 minutes")
-    if not isinstance(pipeline.owner, str) or not pipeline.owner.strip():
-        found.append(f"owner: {pipeline.owner!r} must be a name")
-    if not isinstance(pipeline.tags, tuple) or not all(_is_tag(tag) for tag in pipeline.tags):
-        found.append(f"tags: {pipeline.tags!r} must be a tuple of texts of 1 to 100 characters")
-    return found
-
-
-def _follow_problems(pipeline: Any) -> list[str]:
-    found: list[str] = []
-    if not isinstance(pipeline.follow, bool):
-        found.append(f"follow: {pipeline.follow!r} must be True or False")
-    elif pipeline.follow:
-        found += [
-            f"{name}: a run that stays up has none; leave it out, or `follow`"
-            for name in ("schedule", "deadline")
-            if getattr(pipeline, name) is not None
-        ]
-    every, least, most = pipeline.every, dt.timedelta(seconds=1), dt.timedelta(days=1)
-    if not (isinstance(every, dt.timedelta) and least <= every <= most):
-        found.append(f"every: {every!r} must be a datetime.timedelta from one second to a day")
-    return found
-
-
-def _is_tag(tag: object) -> bool:
-    return isinstance(tag, str) and 0 < len(tag) <= 100
 
 
 def _taken(pipeline: Any) -> frozenset[str]:
@@ -359,32 +317,3 @@ def _bound_problems(where: str, bounds: object) -> list[str]:
                 f"{where}[{column!r}]: {bound!r} must be a datetime.timedelta of 0 or more, or the name of another column"
             )
     return found
-
-
-def _schedule_problems(schedule: object) -> list[str]:
-    """Name what is wrong with a schedule; empty when nothing is.
-
-    It has to be one that Airflow takes, to come due at least once more, and to be the same at each look.
-    """
-    if isinstance(schedule, str) and schedule in _PRESETS:
-        return []
-    if not isinstance(schedule, str) or len(schedule.split()) != 5:
-        presets = ", ".join(sorted(_PRESETS))
-        return [f"schedule: {schedule!r} is neither five cron fields nor one of {presets}"]
-    if any(part[0] in "Rr" for part in schedule.split()):
-        return [
-            f"schedule: {schedule!r} has a random field, and would be another at each look; write a number"
-        ]
-    return _cron_problems(schedule)
-
-
-def _cron_problems(schedule: str) -> list[str]:
-    from croniter import CroniterBadDateError, CroniterError, croniter  # as Airflow's own timetable does
-
-    try:
-        croniter(schedule).get_next()
-    except CroniterBadDateError:
-        return [f"schedule: {schedule!r} is never due; name a day that some year has"]
-    except CroniterError as wrong:
-        return [f"schedule: {schedule!r} is no cron expression: {wrong}"]
-    return []

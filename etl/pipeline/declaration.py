@@ -273,6 +273,26 @@ Sink = Append | Upsert | Replace
 
 
 @dataclass(frozen=True, kw_only=True)
+class Airflow:
+    """What Airflow's DAGs and tasks of a pipeline take beside its schedule, each by Airflow's own name and default."""
+
+    time_zone: str = "UTC"  # of the schedule's fields and the days of a preset, such as "Europe/Berlin"
+    queue: str | None = None  # whose workers run its tasks
+    executor: str | None = None  # of several that Airflow has
+    # A function makes it where its values are of a library, such as a pod's: only Airflow calls it.
+    executor_config: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
+    pool: str | None = None  # one that others share; None: the pipeline's own, of one slot
+    pool_slots: int = 1  # that a run takes of a shared pool
+    priority_weight: int = 1
+    execution_timeout: dt.timedelta | None = None  # of each try
+    # Who may do what with its DAG, by role; for an auth manager that heeds it, such as FAB's.
+    access_control: Mapping[str, Any] | None = None
+    replays_access_control: Mapping[str, Any] | None = (
+        None  # of its DAG of replays and releases; None: the same
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """What to read, what to make of it, how to judge it, and where it goes. Owns its table alone."""
 
@@ -287,7 +307,9 @@ class Pipeline:
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     models: Mapping[str, Model] = field(default_factory=dict)  # that rows are scored with
     suite: str | None = None  # <suites folder>/<suite>.json; None: every row passes
-    schedule: str | None = None  # cron or a preset such as "@daily"; None: only by hand
+    # Cron or a preset such as "@daily"; or a function, which Airflow alone calls, that returns a timetable or any other
+    # schedule of Airflow's. None: only by hand.
+    schedule: str | Callable[[], Any] | None = None
     follow: bool = False  # its DAG keeps a run up, instead of starting one on a schedule
     every: dt.timedelta = dt.timedelta(seconds=10)  # how often a run that stays up looks for new files
     # What reruns and backfills go by: a timestamp column, or a part of paths such as "dt={interval:%Y-%m-%d}".
@@ -316,6 +338,7 @@ class Pipeline:
     retry_delay: dt.timedelta = dt.timedelta(minutes=1)  # before the first; then twice as long each time
     owner: str = "sluice"  # who is asked about it, as Airflow shows
     tags: tuple[str, ...] = ()  # Airflow's, beside "sluice"
+    airflow: Airflow = Airflow()  # where and when Airflow runs its tasks
     file: Path | None = field(default=None, compare=False)  # set by the loader: where it is declared
 
     @property

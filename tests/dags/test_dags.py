@@ -485,13 +485,97 @@ def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_t
     (pipelines / "flights.py").write_text("\ufeff" + good)  # as some editors begin a file
     (pipelines / "mistyped.py").write_text(bad)
     told = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    unchecked = "import etl.pipeline.checks as checks\nchecks._cron_problems = lambda schedule: []\n"
+    unchecked = "import etl.pipeline.airflow_checks as checks\nchecks._cron_problems = lambda schedule: []\n"
     missed = asked(unchecked + BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
     for found, words in ((told, "is no cron expression"), (missed, "Airflow refuses '0 25 * * *'")):
         assert set(found["dags"]) == {"flights", "flights_replays", *SHIPPED_DAGS}
         assert list(found["errors"]) == ["declarations.py"]
         assert words in found["errors"]["declarations.py"]
         assert "mistyped.py" in found["errors"]["declarations.py"]
+
+
+PLACED = """
+def when():
+    from airflow.timetables.trigger import MultipleCronTriggerTimetable
+
+    return MultipleCronTriggerTimetable("0 6 * * 1-5", "0 10 * * 6", timezone="Europe/Berlin")
+
+
+def pod():
+    return {"pod_override": {"memory": "8Gi"}}
+
+
+PIPELINE = Pipeline(
+    airflow=Airflow(
+        queue="large", executor_config=pod, pool="vendors", pool_slots=2, priority_weight=7,
+        execution_timeout=dt.timedelta(hours=2),
+        access_control={"desk": {"can_edit"}}, replays_access_control={"owners": {"can_edit"}},
+    ),
+"""
+
+
+@pytest.fixture
+def placed(tmp_path: Path) -> str:
+    """Return the declaration of a pipeline that says where and when Airflow runs it."""
+    declared = (ROOT / "etl/pipelines/flights.py").read_text()
+    assert declared.count('schedule="@daily"') == 1
+    declared = declared.replace('schedule="@daily"', "schedule=when").replace(
+        "PIPELINE = Pipeline(\n", PLACED
+    )
+    return declared.replace(
+        "from etl.pipeline import ", "import datetime as dt\nfrom etl.pipeline import Airflow, "
+    )
+
+
+def test_tasks_and_dags_have_what_the_declaration_says_of_airflow(tmp_path: Path, placed: str) -> None:
+    pipelines = tmp_path / "pipelines"
+    pipelines.mkdir()
+    (pipelines / "flights.py").write_text(placed)
+    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
+    assert found["errors"] == {}
+    dags = found["dags"]
+    assert dags["flights"]["timetable"]["__type"].endswith("MultipleCronTriggerTimetable")
+    rights = [list(dags[name]["access_control"]["__var"]) for name in ("flights", "flights_replays")]
+    assert rights == [["desk"], ["owners"]]
+    for name in ("flights", "flights_replays"):
+        [task] = [one["__var"] for one in dags[name]["tasks"]]
+        assert (task["queue"], task["pool"], task["pool_slots"]) == ("large", "vendors", 2)
+        assert (task["priority_weight"], task["execution_timeout"]) == (7, 7200.0)
+        assert "8Gi" in json.dumps(task["executor_config"])
+    for one in (one["__var"] for one in dags["sluice_maintenance"]["tasks"]):
+        assert (one["queue"], one.get("pool", "default_pool")) == ("large", "default_pool")
+        assert "8Gi" in json.dumps(one["executor_config"])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            ("MultipleCronTriggerTimetable(", "NoSuch("),
+            "schedule: Airflow refuses what when() returns: name 'NoSuch'",
+        ),
+        (
+            ("schedule=when", "schedule=lambda: 5"),
+            "Airflow refuses its DAG, as `schedule` and `airflow` have it: ",
+        ),
+        (
+            ('return {"pod_override": {"memory": "8Gi"}}', 'raise ValueError("no pod")'),
+            "Airflow refuses its DAG, as `schedule` and `airflow` have it: no pod",
+        ),
+    ],
+)
+def test_what_a_function_for_airflow_makes_wrong_is_reported_and_the_others_keep_their_dags(
+    tmp_path: Path, placed: str, change: tuple[str, str], told: str
+) -> None:
+    pipelines = tmp_path / "pipelines"
+    pipelines.mkdir()
+    good = (ROOT / "etl/pipelines/flights.py").read_text()
+    (pipelines / "flights.py").write_text(good)
+    (pipelines / "placed.py").write_text(placed.replace('name="flights"', 'name="placed"').replace(*change))
+    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
+    assert set(found["dags"]) == {"flights", "flights_replays", *SHIPPED_DAGS}
+    assert list(found["errors"]) == ["declarations.py"]
+    assert told in found["errors"]["declarations.py"]
 
 
 @pytest.mark.parametrize(

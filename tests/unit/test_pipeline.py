@@ -8,11 +8,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etl.common.errors import SetupError
 from etl.pipeline import (
+    Airflow,
     Append,
     Files,
     Kafka,
@@ -135,6 +137,52 @@ def test_a_schedule_that_airflow_could_not_keep_is_refused(schedule: object, tol
 )
 def test_a_schedule_that_comes_due_is_taken(schedule: str) -> None:
     assert problems(declared(schedule=schedule)) == []
+
+
+def test_what_only_airflow_can_make_is_a_function_that_is_not_called() -> None:
+    def never() -> None:
+        raise AssertionError
+
+    options = Airflow(queue="large", pool="shared", pool_slots=2, executor_config=never)
+    assert problems(declared(schedule=never, airflow=options)) == []
+    assert problems(declared(schedule="0 3 * * *", airflow=Airflow(time_zone="Europe/Berlin"))) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"time_zone": "Berlin"}, "time_zone"),
+        ({"time_zone": "../etc"}, "time_zone"),
+        ({"time_zone": None}, "time_zone"),
+        ({"queue": ""}, "queue"),
+        ({"executor": 5}, "executor"),
+        ({"pool": " "}, "pool"),
+        ({"pool": "shared", "pool_slots": 0}, "pool_slots"),
+        ({"pool_slots": 2}, "pool_slots"),
+        ({"priority_weight": 1.5}, "priority_weight"),
+        ({"execution_timeout": 60}, "execution_timeout"),
+        ({"execution_timeout": dt.timedelta()}, "execution_timeout"),
+        ({"executor_config": "pod"}, "executor_config"),
+        ({"access_control": ["ops"]}, "access_control"),
+        ({"replays_access_control": "ops"}, "replays_access_control"),
+    ],
+)
+def test_an_option_of_airflows_that_could_not_be_kept_is_refused(options: dict[str, Any], field: str) -> None:
+    [found] = problems(declared(schedule="@daily", airflow=Airflow(**options)))
+    assert found.startswith(f"airflow.{field}: ")
+
+
+def test_options_of_airflows_that_fit_no_such_pipeline_are_refused() -> None:
+    for changed, field in (
+        ({"airflow": {"queue": "large"}}, "airflow: {"),
+        ({"airflow": Airflow(time_zone="Europe/Berlin")}, "airflow.time_zone: "),
+        (
+            {"airflow": Airflow(execution_timeout=dt.timedelta(hours=1)), "follow": True},
+            "airflow.execution_timeout: ",
+        ),
+    ):
+        [found] = problems(declared(**changed))
+        assert found.startswith(field)
 
 
 def test_the_names_of_shipped_dags_are_no_pipelines() -> None:
