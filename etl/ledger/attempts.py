@@ -74,7 +74,8 @@ def known_attempts(cursor: Cursor, pipeline: str, deliveries: Sequence[int]) -> 
 
 
 def skip_numbers(cursor: Cursor, number: int) -> None:
-    """Never give out a delivery id up to `number` again: a restored sequence starts over."""
+    """Never give out a delivery id up to `number` again, nor that of a row that was held: restored sequences start over."""
+    STATEMENTS.execute(cursor, "skip_held_numbers", number=number)
     STATEMENTS.execute(cursor, "skip_numbers", number=number)
 
 

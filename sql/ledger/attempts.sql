@@ -54,6 +54,14 @@ WHERE last.outcome = 'fenced' AND before.outcome = 'lost its lease' AND before.s
   AND r.outcome = 'lost its lease' AND r.stop_asked_at IS NULL
 GROUP BY last.batch_id, before.holder, before.seen_at
 
+-- name: skip_held_numbers
+-- Makes sure that no number of a held row is given out again, where the attempt with this number was lost: goes on from the
+-- time in microseconds, for a clock is not restored.
+SELECT setval(pg_get_serial_sequence('sluice.quarantine', 'quarantine_id'), now.us)
+FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us) now
+WHERE NOT EXISTS (SELECT FROM sluice.attempt WHERE delivery_id >= %(number)s)
+  AND NOT EXISTS (SELECT FROM sluice.quarantine WHERE quarantine_id >= now.us)
+
 -- name: skip_numbers
 -- Makes sure that numbers up to this one are never given out again.
 SELECT setval('sluice.delivery_number', %(number)s) FROM sluice.delivery_number

@@ -313,6 +313,34 @@ def test_a_number_that_was_lost_is_given_to_nobody_else(
     assert in_table(events) == list(range(30))
 
 
+def test_a_held_rows_number_that_was_lost_is_given_to_no_other_row(
+    events: Delivering,
+    others: Delivering,
+    services: Services,
+    lake: Lake,
+    tmp_path: Path,
+    backup: Backup,
+) -> None:
+    """Whoever exported corrections before the restore would else correct another row."""
+
+    def held() -> set[int]:
+        return {number for (number,) in events.execute("SELECT quarantine_id FROM sluice.quarantine")}
+
+    backup.take()
+    kept, seen = held(), list[int]()
+    events.deliver(rows(10), bad=range(4))
+    seen += held() - kept
+    backup.restore()
+    others.deliver(rows(10), bad=range(5))
+    seen += held() - kept
+    backup.restore()
+    younger = begun(services, events.dsn, lake, tmp_path, "younger")
+    younger.deliver(rows(10), bad=range(6))
+    seen += held() - kept
+    assert len(set(seen)) == len(seen) >= 15
+    assert max(seen) < 2**53, "JSON's numbers stay whole"
+
+
 def test_the_numbers_of_a_pipeline_that_is_younger_than_the_backup_are_given_to_nobody_else(
     events: Delivering, services: Services, lake: Lake, tmp_path: Path, backup: Backup
 ) -> None:
