@@ -45,6 +45,7 @@ CREATE TRIGGER keeps_out BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION wareh
 """
 Row = tuple[Any, ...]
 FIRST: list[Row] = [(1, 1, "a"), (2, 1, "b")]
+UNFIT: Row = (9, 1, "\0")  # PostgreSQL's text can't hold it
 SECOND: list[Row] = [(2, 2, "c"), (3, 2, "d")]
 
 
@@ -274,6 +275,33 @@ def test_a_trigger_on_the_held_rows_that_raises_is_named(dsn: str, lake: Lake) -
     assert "take off the trigger" in refused.value.remedy
     oracle.ask(dsn, "DROP TRIGGER calls ON sluice.quarantine")
     deliver(run, batch(0, FIRST))
+    assert table(run) == Counter(FIRST)
+
+
+@pytest.mark.parametrize(
+    ("put_on", "take_off"),
+    [
+        (
+            """CREATE FUNCTION public.mutes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+               CREATE TRIGGER mutes BEFORE INSERT ON sluice.quarantine FOR EACH ROW EXECUTE FUNCTION public.mutes()""",
+            "DROP TRIGGER mutes ON sluice.quarantine",
+        ),
+        (
+            "CREATE RULE mutes AS ON INSERT TO sluice.quarantine DO INSTEAD NOTHING",
+            "DROP RULE mutes ON sluice.quarantine",
+        ),
+    ],
+)
+def test_what_keeps_held_rows_out_without_a_word_is_no_loss_of_staged_rows(
+    dsn: str, lake: Lake, put_on: str, take_off: str
+) -> None:
+    run = begun(dsn, lake, Append())
+    oracle.ask(dsn, put_on)
+    with pytest.raises(TableRefused, match=r'"sluice"[.]"quarantine" did not take 1 of 1 row') as refused:
+        deliver(run, batch(0, [*FIRST, UNFIT]))
+    assert "a trigger, most likely" in refused.value.remedy
+    oracle.ask(dsn, take_off)
+    assert deliver(run, batch(0, [*FIRST, UNFIT])).quarantined == 1
     assert table(run) == Counter(FIRST)
 
 

@@ -25,7 +25,7 @@ from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.modes import Key, SinkMode
 from etl.sinks.warehouse import views
 from etl.sinks.warehouse.obstacles import NOTHING, Look, look_at, refusing
-from etl.sinks.warehouse.staged_rows import StagedRows, names, require_count, require_staged
+from etl.sinks.warehouse.staged_rows import StagedRows, names, require_staged
 from etl.sinks.warehouse.staging import StagingTables
 
 STATEMENTS = Statements(__name__)
@@ -400,6 +400,14 @@ def merge_quarantine(
 
     Every row is given its `pipeline` and its `identity`. Raises TableRefused for what others have put on that table.
     """
+    staged = StagedRows(
+        target=sql.Identifier("sluice", "quarantine"),
+        columns=(),
+        staging=tables.quarantine,
+        tasks=tasks,
+        expected=expected,
+        identity=identity,
+    )
     with refusing("sluice.quarantine", pipeline, NOTHING):
         STATEMENTS.execute(
             cursor,
@@ -411,7 +419,7 @@ def merge_quarantine(
             batch=identity.batch_id,
             delivery=identity.delivery_id,
         )
-    require_count(tables.quarantine, cursor.rowcount, expected)
+    staged.require_moved(cursor, cursor.rowcount)
 
 
 def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
