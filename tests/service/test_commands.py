@@ -12,11 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pyarrow as pa
@@ -30,6 +32,7 @@ from etl.common.outcome import RunOutcome
 from etl.common.settings import Settings
 from etl.ledger import leases
 from etl.operations.audit.audit import audit
+from etl.operations.control import machine
 from etl.pipeline import Append, day
 from etl.runs.replay.plan import Selection, plan
 from etl.services import Services, java
@@ -315,8 +318,42 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_place(shell: Shell) -> No
     done = shell.sluice("doctor")
     assert (done.code, done.said) == (0, "")
     assert {line.split()[0] for line in done.out.splitlines()} == {"ok", "WARNING"}
-    for looked_at in ("Java", "settings", "services", "PostgreSQL", "lake"):
-        assert re.search(f"^ok +{looked_at}: ", done.out, re.MULTILINE), done.out
+    looked_at = re.findall("^ok +([A-Za-z]+): ", done.out, re.MULTILINE)
+    assert looked_at == [
+        *("Python", "Java", "settings", "Spark", "locale", "disk", "rights", "pipelines", "suites"),
+        *("services", "PostgreSQL", "clock", "lake", "memory"),
+    ]  # fmt: skip
+
+
+def test_the_doctor_warns_of_all_that_it_doubts(shell: Shell, tmp_path: Path) -> None:
+    declared = tmp_path / "kept_up"
+    declared.mkdir()
+    for number in range(4):
+        name = f"kept_up_{number}"
+        text = DECLARATION.replace('name="events"', f'name="{name}", follow=True')
+        (declared / f"{name}.py").write_text(text)
+    config = tmp_path / "sluice.toml"
+    config.touch()
+    config.chmod(0o644)
+    doubted = shell.sluice(
+        "doctor",
+        SLUICE_CONFIG=str(config),
+        SLUICE_PIPELINES=str(declared),
+        SLUICE_JARS=str(tmp_path),
+        SLUICE_LAKE="s3://bucket/lake",
+        AWS_ENDPOINT_URL_S3="http://192.0.2.1",
+    )
+    warned = re.findall("^WARNING ([a-z]+): ", doubted.out, re.MULTILINE)
+    assert warned == ["home", "landing", "checkpoints", "start", "secrets", "encryption", "slots"], (
+        doubted.out
+    )
+
+
+def test_a_clock_far_from_postgresqls_is_named(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.fullmatch(r"[0-9.]+ s from PostgreSQL's", machine.clock(dsn))
+    monkeypatch.setattr(machine, "time", SimpleNamespace(time=lambda: time.time() + 100))
+    with pytest.raises(SetupError, match=r"PostgreSQL's clock is -100 s from this machine's"):
+        machine.clock(dsn)
 
 
 def test_an_unreachable_postgres_is_one_finding_and_one_message(events: Delivering, shell: Shell) -> None:

@@ -10,7 +10,10 @@ import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Sequence
+from contextlib import closing
 
+import psycopg2
 import pytest
 
 from tests.support.data.orders import NEGATIVE, Landed, orders
@@ -19,11 +22,12 @@ from tests.support.home import Home
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_a_terminal(home: Home, *words: str, ended_at: str | None = None, code: int = 0) -> str:
+def on_a_terminal(home: Home, *words: str, ended_at: Sequence[str] = (), code: int = 0) -> str:
     """Return all that the command shows on a terminal of 150 columns, frame after frame, until it ends with `code`.
 
-    Once it has shown `ended_at`, Ctrl-C is typed.
+    Once it has shown each of `ended_at`, in turn, Ctrl-C is typed.
     """
+    waited_for = [text.encode() for text in ended_at]
     ours, its = pty.openpty()
     environment = home.environment | {"TERM": "xterm-256color", "COLUMNS": "150", "LINES": "40"}
     with subprocess.Popen(
@@ -40,9 +44,9 @@ def on_a_terminal(home: Home, *words: str, ended_at: str | None = None, code: in
         shown = b""
         while chunk := _read(ours):
             shown += chunk
-            if ended_at is not None and ended_at.encode() in shown:
+            if waited_for and waited_for[0] in shown:
                 os.write(ours, b"\x03")  # which the terminal sends to all processes in its foreground
-                ended_at = None
+                del waited_for[0]
     os.close(ours)
     text = CONTROL.sub("", shown.decode())
     assert process.returncode == code, text[-2000:]
@@ -77,27 +81,35 @@ def test_a_run_shows_its_phases_its_rate_and_what_is_held_by_which_rule(home: Ho
 def test_a_run_that_stays_up_shows_that_it_waits(home: Home) -> None:
     landed = home.land("orders/0.jsonl", orders(0, 9, negative=[4]), ["{broken"])
     waits = "waiting, looks for more every 1 s · 8 delivered · 2 quarantined"
-    shown = on_a_terminal(home, "run", "orders", "--follow", "--every", "1s", ended_at=waits)
+    shown = on_a_terminal(home, "run", "orders", "--follow", "--every", "1s", ended_at=[waits])
     assert "batch 1: reading, judging, writing" in shown
     assert waits in shown
     assert "orders has stopped, asked by SIGINT" in shown
     home.assert_holds(landed)
 
 
-@pytest.mark.slow
-def test_ctrl_c_in_a_run_is_heard_at_once_and_ends_it_after_its_batch(home: Home) -> None:
+HEARD = "stopping after this batch; Ctrl-C again to stop now"
+
+
+def test_ctrl_c_ends_a_run_of_many_batches_after_its_batch_and_a_second_one_within_seconds(
+    home: Home,
+) -> None:
     home.declare(max_files=1)
     landed = Landed()
-    for number in range(3):
+    for number in range(6):
         landed += home.land(f"orders/{number}.jsonl", orders(number * 100, 9))
-    shown = on_a_terminal(
-        home, "run", "orders", ended_at="batch 1: reading, judging, writing", code=128 + signal.SIGINT
-    )
-    assert "stopping after this batch; Ctrl-C again to stop now" in shown
+    once = ["batch 1: reading, judging, writing"]
+    shown = on_a_terminal(home, "run", "orders", ended_at=once, code=128 + signal.SIGINT)
+    assert HEARD in shown
     assert "sluice: stopped by SIGINT; the next run goes on from the ledger" in shown
     assert home.ask("SELECT outcome FROM sluice.run") == [("stopped",)]
     assert home.ask("SELECT count(*) FROM sluice.delivery") == [(1,)]
-    assert home.run().batches == 2
+    twice = [*once, HEARD]
+    with closing(psycopg2.connect(home.dsn)) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE warehouse.orders IN SHARE MODE")  # its commit waits for ever
+        on_a_terminal(home, "run", "orders", ended_at=twice, code=128 + signal.SIGINT)
+    assert home.ask("SELECT count(*) FROM sluice.delivery") == [(1,)]
+    assert home.run().batches == 5
     home.assert_holds(landed)
 
 

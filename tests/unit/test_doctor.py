@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +142,22 @@ def test_the_machine_is_looked_at_and_each_fault_is_named(
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with pytest.raises(SetupError, match="SPARK_HOME="):
         machine.spark_environment(settings)
+
+
+def test_a_locale_without_utf_8_and_a_place_that_can_not_be_written_are_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from etl.operations.control.machine import locale; locale()"],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "SetupError: names of files are ascii here (LC_ALL=C, LANG=" in done.stderr
+    assert "`export LC_ALL=C.UTF-8`" in done.stderr
+    file = tmp_path / "file"
+    file.touch(mode=0o644)
+    with pytest.raises(SetupError, match=f"user [0-9]+ may not use {file}/home "):
+        machine.writable(Settings(home=file / "home"))
 
 
 def test_a_file_of_secrets_that_others_may_read_is_warned_of(
