@@ -46,6 +46,14 @@ ENDLESS = """
 
     df = df.withColumn("shop", F.udf(never)("shop"))
     return"""
+NOISY = """
+    import os
+
+    print("a word of the transform")
+    os.write(1, b"a word of a library\\n")
+    os.system("echo a word of a child")
+    df.printSchema()
+    return"""
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -260,6 +268,7 @@ def test_a_signal_stops_after_the_whole_batch_and_a_second_one_at_once(followed:
 @pytest.mark.slow
 def test_a_signal_ends_a_run_that_does_not_stay_after_the_batch_in_flight(followed: Landing) -> None:
     home = followed.home
+    home.declare(text=DECLARATION.format(name=NAME, max_files=1, share=1.0).replace("    return", NOISY, 1))
     followed.land()
     assert home.run().batches == 1
     followed.land()
@@ -270,6 +279,8 @@ def test_a_signal_ends_a_run_that_does_not_stay_after_the_batch_in_flight(follow
     assert followed.exit_code() == 128 + signal.SIGINT, followed.said
     assert "sluice: stopped by SIGINT; the next run goes on from the ledger" in followed.said
     assert (followed.printed["outcome"], followed.printed["batches"]) == ("stopped", 1)
+    for said in ("a word of the transform", "a word of a library", "a word of a child", " |-- shop: string"):
+        assert said in followed.said, "what a transform prints is in the log, and no part of the result"
     assert followed.deliveries == 2
     assert home.run().batches == 1
 
