@@ -35,6 +35,11 @@ class RowSelection:
     limit: int | None = None  # None: all of them
 
     @property
+    def id_list(self) -> list[int] | None:
+        """Return the ids as psycopg2 makes an array of them."""
+        return None if self.ids is None else [*self.ids]
+
+    @property
     def everything(self) -> bool:
         return self.ids is None and self.delivery is None and self.reason is None
 
@@ -110,7 +115,16 @@ def held_rows(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldRow]:
     """Return the chosen rows of the quarantine, in the order in which they were held."""
     migrate(dsn)
     with transaction(dsn) as cursor:
-        STATEMENTS.execute(cursor, "chosen", limit=chosen.limit, **_named(pipeline, chosen))
+        STATEMENTS.execute(
+            cursor,
+            "chosen",
+            pipeline=pipeline,
+            ids=chosen.id_list,
+            delivery=chosen.delivery,
+            reason=chosen.reason,
+            status=chosen.status,
+            limit=chosen.limit,
+        )
         return rows_as(cursor, HeldRow)
 
 
@@ -121,19 +135,16 @@ def by_reason(dsn: str, pipeline: str, chosen: RowSelection) -> list[HeldReason]
     """
     migrate(dsn)
     with transaction(dsn) as cursor:
-        STATEMENTS.execute(cursor, "by_reason", **_named(pipeline, chosen))
+        STATEMENTS.execute(
+            cursor,
+            "by_reason",
+            pipeline=pipeline,
+            ids=chosen.id_list,
+            delivery=chosen.delivery,
+            reason=chosen.reason,
+            status=chosen.status,
+        )
         return rows_as(cursor, HeldReason)
-
-
-def _named(pipeline: str, chosen: RowSelection) -> dict[str, Any]:
-    """Return what the statements that choose rows take."""
-    return {
-        "pipeline": pipeline,
-        "ids": None if chosen.ids is None else [*chosen.ids],
-        "delivery": chosen.delivery,
-        "reason": chosen.reason,
-        "status": chosen.status,
-    }
 
 
 def one_row(dsn: str, pipeline: str, number: int) -> HeldRow:

@@ -6,13 +6,17 @@ import csv
 import datetime as dt
 import json
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from etl.common.errors import InputsDoubled, SetupError
 from etl.common.paths import shown, to_path, to_uri
+from etl.operations.datasets import flights
 from etl.operations.datasets.flights import land_flights, parse_days
 from etl.pipeline import Append, Files, Pipeline
 from etl.sources.cutoff import before_start
@@ -38,6 +42,20 @@ def records(path: Path) -> list[dict[str, object]]:
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in text.splitlines()]
     return list(csv.DictReader(text.splitlines()))
+
+
+def test_files_that_land_at_once_have_each_a_millisecond_of_their_own(tmp_path: Path) -> None:
+    """Spark takes files by it, and those of one millisecond in any order."""
+    here, switching = fs.LocalFileSystem(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as writers:
+            assert all(
+                writers.map(lambda number: flights.put(here, f"{tmp_path}/{number}", b"x"), range(800))
+            )
+    finally:
+        sys.setswitchinterval(switching)
+    assert len({path.stat().st_mtime_ns // 1_000_000 for path in tmp_path.iterdir()}) == 800
 
 
 @pytest.mark.slow

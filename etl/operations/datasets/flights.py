@@ -17,6 +17,7 @@ import json
 import os
 import re
 import secrets
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -243,18 +244,22 @@ def _has(store: fs.FileSystem, path: str, content: bytes) -> bool:
         return cast("bytes", stream.read()) == content
 
 
-def _moments() -> Iterator[int]:
-    """Yield the time now, in ns, and never the same millisecond twice.
+class _Moments:
+    """Moments in nanoseconds since 1970, each a millisecond after the one before at least, for threads as well.
 
     Spark takes files by it, and those of one millisecond in any order.
     """
-    last = 0
-    while True:
-        last = max(time.time_ns(), last + 1_000_000)
-        yield last
+
+    def __init__(self) -> None:
+        self._last, self._one_at_a_time = 0, threading.Lock()
+
+    def next(self) -> int:
+        with self._one_at_a_time:
+            self._last = max(time.time_ns(), self._last + 1_000_000)
+            return self._last
 
 
-_MOMENTS = _moments()
+_MOMENTS = _Moments()
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -263,7 +268,7 @@ def _replace(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         draft.write_bytes(content)
-        moment = next(_MOMENTS)
+        moment = _MOMENTS.next()
         os.utime(draft, ns=(moment, moment))
         draft.replace(path)
     finally:
