@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
+import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -33,6 +36,7 @@ from etl.airflow.retries import (
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
 from etl.airflow.told import event_extra, told_to
+from etl.common.settings import load_settings
 from etl.common.wording import drifted, left_out, meant
 from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
@@ -78,7 +82,8 @@ class SluiceRunOperator(BaseOperator):
     Killed in any way, the task leaves no process; the next try goes on from the ledger. The summary is pushed
     as XCom even when the run fails; a success makes an asset event with what was delivered since the last
     one, which the operator reads: its outlets are its inlets, too. A run that Airflow ends comes to the end of
-    its batch first, where that takes no more than GRACE_SECONDS. With `follow` the run stays up.
+    its batch first, where that takes no more than GRACE_SECONDS. With `follow` the run stays up. `python` is that of an
+    environment of the command's own; None: SLUICE_PYTHON, or Airflow's own.
     """
 
     template_fields = ("pipeline", *FIELDS)
@@ -93,6 +98,7 @@ class SluiceRunOperator(BaseOperator):
         alert_quarantine_share: float | None = None,
         follow: bool = False,
         beside: bool = False,
+        python: str | None = None,
         **kwargs: Any,
     ) -> None:
         fields = {name: kwargs.pop(name, None) for name in FIELDS}
@@ -102,6 +108,7 @@ class SluiceRunOperator(BaseOperator):
         self.beside = beside
         self.alert_quarantine_share = alert_quarantine_share
         self.pipeline = pipeline
+        self.python = python
         for name, text in fields.items():
             setattr(self, name, text)
         self._command: Command | None = None
@@ -117,7 +124,9 @@ class SluiceRunOperator(BaseOperator):
             arguments.append("--follow")
         if form.driver_memory:
             arguments += ["--conf", f"spark.driver.memory={form.driver_memory}"]
-        self._command = Command(arguments=arguments, given=task_try.json(), own_group=True)
+        self._command = Command(
+            arguments=arguments, python=_python(self.python), given=task_try.json(), own_group=True
+        )
         began = time.monotonic()
         done = self._command.run(self.log.log)
         summary = Summary.from_json(done.result)
@@ -246,14 +255,15 @@ class SluiceTaskOperator(BaseOperator):
     template_fields = ("words",)
     ui_color = "#dae8fc"
 
-    def __init__(self, *, words: list[str], **kwargs: Any) -> None:
+    def __init__(self, *, words: list[str], python: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.words = words
+        self.python = python
         self._command: Command | None = None
 
     def execute(self, context: Context) -> Any:
         _require_a_try(self, context)
-        self._command = Command(arguments=self.words)
+        self._command = Command(arguments=self.words, python=_python(self.python))
         done = self._command.run(self.log.log)
         for line in done.printed.splitlines():
             self.log.info(harmless(line))
@@ -269,6 +279,17 @@ class SluiceTaskOperator(BaseOperator):
     def on_kill(self) -> None:
         if self._command is not None:
             self._command.kill()
+
+
+def _python(named: str | None) -> str:
+    """Return the Python that runs the command; raise NeedsPerson where there is none at the place that was named."""
+    place = named or load_settings().python or sys.executable
+    if not os.access(place, os.X_OK):
+        raise NeedsPerson(
+            f"{place} is no program on {socket.gethostname()}: name the Python of an environment that has Sluice, by"
+            " SLUICE_PYTHON or the operator's `python`"
+        )
+    return str(place)
 
 
 def _require_a_try(task: BaseOperator, context: Context) -> None:

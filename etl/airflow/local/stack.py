@@ -8,6 +8,7 @@ ones are found.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -71,6 +72,7 @@ def up(settings: Settings, *, supervised: bool = False) -> Airflow:
 
     Raises SetupError or ServiceAway.
     """
+    _require_airflow()
     _check(settings)
     running_services = services.up(settings)
     folder = make_folder(settings.home / "airflow", 0o700)
@@ -183,6 +185,16 @@ def _check(settings: Settings) -> None:
         raise SetupError(
             "SLUICE_POSTGRES is a server of your own, and Sluice creates no database for Airflow on it",
             remedy=f"create one, and name it in {URL_VARIABLE} (postgresql+psycopg2://…)",
+        )
+
+
+def _require_airflow() -> None:
+    """Raise SetupError where this environment has no Airflow."""
+    if importlib.util.find_spec("airflow") is None:
+        raise SetupError(
+            f"Airflow is not installed beside Sluice in {sys.prefix}",
+            remedy="install the extra `airflow` of Sluice's wheel, or add Sluice to an Airflow that you have"
+            " (docs/projects.md)",
         )
 
 
