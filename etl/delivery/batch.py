@@ -21,6 +21,7 @@ from etl.delivery.stage import StagedChanges, StageTask
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range
+from etl.ledger.stops import LATE_TOLD
 from etl.quality.verdict import Counts, StageRule, Verdict
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.open import Sinks
@@ -134,7 +135,7 @@ class Staged:
         """Say of held late records what they are behind: no file of theirs is at fault."""
         if (watermark_ms := self.late_behind) is not None:
             records = pluralize(self.reasons[LATE], "record")
-            yield f"{LATE}: the watermark has reached {moment_of_ms(watermark_ms)} ({records})"
+            yield f"{LATE_TOLD}the watermark has reached {moment_of_ms(watermark_ms)} ({records})"
 
     def counts(self, flag_words: int) -> Counts:
         """Sum up the figures that the suite judges: the winning tasks', in the order of their partitions."""

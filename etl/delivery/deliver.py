@@ -40,12 +40,13 @@ from etl.delivery.stage import StageTask
 from etl.ledger import attempts, deliveries, leases, stops
 from etl.ledger.inputs import LOOKUP_SOURCE
 from etl.ledger.offsets import ranges_of
-from etl.ledger.stops import UNREADABLE_STOP, Decision, Seen
-from etl.quality.verdict import Behind, Counts, Severity, Verdict
+from etl.ledger.stops import SHARE_STOP, UNREADABLE_STOP, Behind, Decision, Seen
+from etl.quality.verdict import Counts, Severity, Verdict
 from etl.sinks.lake import numbers
 from etl.sinks.open import quarantine_columns
 from etl.sinks.warehouse.staging import StagingTables
 from etl.sinks.warehouse.table import drop_idle_staging
+from etl.spark.watermark import LATE
 
 log = logging.getLogger("sluice")
 
@@ -167,21 +168,23 @@ def _judged(context: DeliveryContext, batch: Batch, counts: Counts, staged: Stag
     """Return the suite's verdict, with what staging adds: its stops, for one decision is on all, and the evidence."""
     verdict = batch.judge(counts, staged)
     stops = (*staged.stops, *verdict.stops)
-    behind = _behind(context, staged) if stops else None
+    behind = _behind(context, staged) if any(SHARE_STOP in stop for stop in stops) else None
     return replace(verdict, stops=stops, malformed=staged.most_malformed, behind=behind)
 
 
 def _behind(context: DeliveryContext, staged: Staged) -> Behind | None:
-    """Return the watermark that held late records came behind, and what set it; None where none are held."""
-    if (reached := staged.late_behind) is None:
+    """Return the watermark that most held records came behind, and what set it; None where most are held for another."""
+    reached = staged.late_behind
+    if reached is None or staged.reasons.most_common(1)[0][0] != LATE:
         return None
+    ahead = reached > time.time() * 1000
     if context.sinks.mode.only_newest:  # whose older rows are nowhere to go back to
-        return Behind(watermark_ms=reached, set_by=None)
+        return Behind(watermark_ms=reached, ahead=ahead, set_by=None)
     with transaction(context.sinks.dsn) as cursor:
         set_by = deliveries.last_before_watermark(cursor, context.lease.pipeline, reached)
         read = deliveries.inputs_of(cursor, set_by) if set_by is not None else ()
     files = [one.path for one in read if one.source != LOOKUP_SOURCE]
-    return Behind(watermark_ms=reached, set_by=set_by, files=files)
+    return Behind(watermark_ms=reached, ahead=ahead, set_by=set_by, files=files)
 
 
 def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:
@@ -309,6 +312,7 @@ def _record_stop(context: DeliveryContext, batch: Batch, verdict: Verdict, seen:
             seen=seen,
             lapsed=lapsed,
             malformed=verdict.malformed,
+            behind=verdict.behind,
         )
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from etl.common.database import Cursor
 from etl.common.errors import ContractBroken, Fenced, InputsChanged, InputsUnreadable
-from etl.common.wording import WHY, first_few, visible
+from etl.common.wording import WHY, first_few
 from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range, next_ranges
-from etl.quality.verdict import Behind, Verdict
+from etl.ledger.stops import LATE_TOLD, Behind
+from etl.quality.verdict import Verdict
 from etl.sinks.warehouse.table import Warehouse
-from etl.spark.watermark import LATE
 
 
 class DeliveryKind(ABC):
@@ -164,10 +163,10 @@ class StreamDelivery(DeliveryKind):
 
 def _correction(pipeline: str, verdict: Verdict) -> str:
     """Say what to correct before a batch that broke its contract is run again."""
-    if not verdict.malformed:
-        return "fix the suite and run again"
-    if verdict.behind is not None and verdict.malformed[0].startswith(f"{LATE}:"):
+    if verdict.behind is not None:
         return _about_late(pipeline, verdict.behind)
+    if not verdict.malformed or verdict.malformed[0].startswith(LATE_TOLD):  # late ones did not stop it
+        return "fix the suite and run again"
     if not verdict.malformed[0].startswith(("file:", "s3a:")):
         return "correct the declaration and run again"
     return f"correct the declaration and run again, or put mended files in their place and `sluice recover {pipeline}` first"
@@ -175,18 +174,13 @@ def _correction(pipeline: str, verdict: Verdict) -> str:
 
 def _about_late(pipeline: str, behind: Behind) -> str:
     """Say what to correct where records came too late: the batch keeps the watermark that it was planned with."""
-    ahead = behind.watermark_ms > time.time() * 1000
-    fault = (
-        "a record's time is ahead of the clock: bound it by `not_after=` in the declaration"
-        if ahead
-        else "wait longer for what comes late (`withWatermark` in the transform)"
-    )
-    if behind.set_by is None:
-        return f"{fault}; the rows so far have to be built anew (docs/state.md)"
-    read = f" (it read {first_few([visible(path) for path in behind.files])})" if behind.files else ""
+    back = behind.way_back(pipeline)
+    if back is None:
+        return f"{behind.correction}; the rows so far have to be built anew (docs/state.md)"
+    read = f" ({behind.read})" if behind.read else ""
     return (
-        f"{fault}; then go back before delivery {behind.set_by}, which set the watermark{read}, and run again:"
-        f" `sluice recover {pipeline} --before {behind.set_by} {WHY}` (--plan says what leaves; docs/state.md)"
+        f"{behind.correction}; then go back before delivery {behind.set_by}, which set the watermark{read}, and run again:"
+        f" `{back}` (--plan says what leaves; docs/state.md)"
     )
 
 

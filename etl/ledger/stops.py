@@ -4,16 +4,47 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from psycopg2.extras import Json
 
 from etl.common.database import Cursor, row, rows
 from etl.common.statements import Statements
-from etl.common.wording import WHY
+from etl.common.wording import WHY, first_few, visible
 
 STATEMENTS = Statements(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behind:
+    """The watermark that made too many records of a stopped batch late: each later batch is planned with it, too."""
+
+    watermark_ms: int  # since 1970
+    ahead: bool  # of the clock, when the batch stopped
+    set_by: int | None  # the delivery whose records set it; None: none that can be gone back before
+    files: Sequence[str] = ()  # the paths of that delivery's files: a record of one of them set it
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any] | None) -> Behind | None:
+        """Read what was kept with a stop."""
+        return None if kept is None else cls(**kept)
+
+    @property
+    def correction(self) -> str:
+        """Say what is wrong, and what to declare."""
+        if self.ahead:
+            return "a record's time is ahead of the clock: bound it by `not_after=` in the declaration"
+        return "wait longer for what comes late (`withWatermark` in the transform)"
+
+    @property
+    def read(self) -> str:
+        """Say which files the delivery read that set it; empty where that is not known."""
+        return f"it read {first_few([visible(path) for path in self.files])}" if self.files else ""
+
+    def way_back(self, pipeline: str) -> str | None:
+        """Return the command that takes the watermark back; None where the rows so far have to be built anew."""
+        return None if self.set_by is None else f"sluice recover {pipeline} --before {self.set_by} {WHY}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +55,7 @@ class Stop:
     stops: Sequence[str]  # why, one sentence each
     decision: str | None  # quarantine-all or accept; None: nobody has decided yet
     stream: str | None = None  # named in the command where it is not the current one
+    behind: Behind | None = None  # where late records stopped it
 
     @property
     def unreadable(self) -> bool:
@@ -39,6 +71,8 @@ class Stop:
         """Return the command that leads on from the stop."""
         if self.unreadable:
             return f"sluice recover {pipeline}"
+        if self.behind is not None and (back := self.behind.way_back(pipeline)) is not None:
+            return back
         stream = f" --stream {self.stream}" if self.stream else ""
         return f"sluice decide {pipeline} --batch {self.batch_id}{stream} --quarantine-all {WHY}"
 
@@ -68,7 +102,15 @@ class Decision:
 def open_stops(cursor: Cursor, pipeline: str) -> list[Stop]:
     """Return the pipeline's stopped batches that were not delivered since, the first that stopped first."""
     found = rows(STATEMENTS.execute(cursor, "open_stops", pipeline=pipeline))
-    return [Stop(batch_id=one["batch_id"], stops=one["stops"], decision=one["decision"]) for one in found]
+    return [
+        Stop(
+            batch_id=one["batch_id"],
+            stops=one["stops"],
+            decision=one["decision"],
+            behind=Behind.of(one["behind"]),
+        )
+        for one in found
+    ]
 
 
 def forget_stops(cursor: Cursor, pipeline: str) -> None:
@@ -92,6 +134,7 @@ def record_stop(
     seen: Seen,
     lapsed: str,
     malformed: Sequence[str],
+    behind: Behind | None,
 ) -> None:
     """Put a stopped batch on record; `malformed` says where most of its malformed records are, as evidence alone."""
     STATEMENTS.execute(
@@ -108,6 +151,7 @@ def record_stop(
         broken=Json(seen.broken),
         lapsed=lapsed or None,
         malformed=list(malformed),
+        behind=Json(asdict(behind)) if behind else None,
     )
 
 
@@ -160,6 +204,7 @@ def undecide(cursor: Cursor, stream_id: str, batch_id: int) -> None:
 SHARE_STOP = "more than max_quarantine_share allows"  # in the stop of a batch with too many rows held
 FEWER_STOP = "more than max_fewer_share allows"  # in the stop of a replay with too few rows delivered
 UNREADABLE_STOP = " can't be read: "  # in the stop of a batch, between a file and the reason
+LATE_TOLD = "late: "  # begins the one of the sentences on malformed records that names no file: of late ones
 STATE_STOP = (
     "its transform keeps state, which can't be made of a part of its files"  # and so nobody can decide on it
 )

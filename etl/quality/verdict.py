@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from etl.ledger.stops import Behind
 from etl.quality.metrics import ColumnMetrics
 
 FLAGS_PER_WORD = 63
@@ -36,15 +37,6 @@ class StageRule:
     broken: int  # index of the flag that is true for the rows that break the rule
     columns: tuple[str, ...]  # the columns whose values are kept as samples, in this order
     quarantines: bool  # False: broken rows are delivered, but counted and sampled
-
-
-@dataclass(frozen=True, kw_only=True)
-class Behind:
-    """The watermark that held late records came behind."""
-
-    watermark_ms: int  # since 1970
-    set_by: int | None  # the delivery whose records set it; None: none that can be gone back before
-    files: Sequence[str] = ()  # the paths of that delivery's files: a record of one of them set it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,4 +93,4 @@ class Verdict:
     columns: tuple[ColumnMetrics, ...] = ()  # what the columns looked like that the pipeline names
     share: float | None = None  # of the records that is held back; None: there is none
     malformed: tuple[str, ...] = ()  # where most of the malformed ones are, and by what; one sentence each
-    behind: Behind | None = None  # of late ones that are held, where the batch stops
+    behind: Behind | None = None  # where more records are late than may be held

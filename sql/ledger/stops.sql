@@ -1,13 +1,13 @@
 -- name: record_stop
 -- Records a batch that broke its contract; a decision of meanwhile stays only where it was on this very stop.
 INSERT INTO sluice.stopped_batch AS s (stream_id, batch_id, pipeline, stops, report, suite_digest, lookups, share, broken,
-                                       lapsed, malformed)
+                                       lapsed, malformed, behind)
 VALUES (%(stream)s, %(batch)s, %(pipeline)s, %(stops)s, %(report)s, %(suite_digest)s, %(lookups)s::jsonb, %(share)s,
-        %(broken)s::jsonb, %(lapsed)s, %(malformed)s)
+        %(broken)s::jsonb, %(lapsed)s, %(malformed)s, %(behind)s::jsonb)
 ON CONFLICT (stream_id, batch_id) DO UPDATE
 SET stops = excluded.stops, report = excluded.report, stopped_at = now(), suite_digest = excluded.suite_digest,
     lookups = excluded.lookups, share = excluded.share, broken = excluded.broken, lapsed = excluded.lapsed,
-    malformed = excluded.malformed,
+    malformed = excluded.malformed, behind = excluded.behind,
     (decision, decided_by, why, decided_at) = (
         SELECT s.decision, s.decided_by, s.why, s.decided_at
         WHERE excluded.stops <@ s.stops
@@ -46,7 +46,7 @@ DELETE FROM sluice.stopped_batch WHERE stream_id = %(stream)s AND batch_id >= %(
 
 -- name: open_stops
 -- Stopped batches of a pipeline that were not delivered since.
-SELECT s.stream_id::text, s.batch_id, s.stops, s.decision, s.stopped_at FROM sluice.stopped_batch s
+SELECT s.stream_id::text, s.batch_id, s.stops, s.decision, s.stopped_at, s.behind FROM sluice.stopped_batch s
 WHERE s.pipeline = %(pipeline)s
   AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
 ORDER BY s.stopped_at

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from etl.airflow.pages import pages
+from etl.airflow.pages.render import Frame
 from etl.common.database import transaction
 from etl.common.errors import (
     ContractBroken,
@@ -307,7 +308,16 @@ def test_a_batch_that_stops_behind_a_watermark_of_the_future_names_what_set_it(h
     assert (
         f"delivery {poisoned}, which set the watermark (it read {NAME}/poison.jsonl)" in stopped.value.remedy
     )
-    assert f"`sluice recover {NAME} --before {poisoned} --why WHY`" in stopped.value.remedy
+    back = f"sluice recover {NAME} --before {poisoned} --why WHY"
+    assert f"`{back}`" in stopped.value.remedy
+    stop, _ = draw(home.dsn, lambda cursor: pages.stopped(cursor, NAME, Frame()))
+    stood, _ = draw(home.dsn, lambda cursor: pages.pipeline(cursor, NAME, Frame()))
+    assert f"delivery {poisoned} set: it read {NAME}/poison.jsonl" in shown(stop)
+    assert (back in stop.html, back in stood.html) == (True, True)
+    assert ("Correct the declaration" in stop.html, "--accept" in stop.html) == (False, False)
+    said = home.sluice("status", NAME).stdout
+    assert f"next: {back}" in said
+    assert "next: a record's time is ahead of the clock: bound it by `not_after=`" in said
     declare(home, sink="Append()", late="at", not_after=BOUND)
     go_back(home, poisoned)
     assert home.run(NAME).reasons == {"future": 1}

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html import unescape
 
 import psycopg2
 import pytest
 import typer
+from psycopg2.extras import Json
 
 from etl.airflow.pages import pages
 from etl.airflow.pages.choices import Action, Choice, ReleaseRequest, rows_of
 from etl.airflow.pages.render import Frame, Page
 from etl.cli.app import app
+from etl.ledger.stops import SHARE_STOP, Behind
 from etl.services import Services
 from tests.support.databases import new_database
 from tests.support.pages.drawn import shown
@@ -29,6 +31,15 @@ NEVER_ROWS = (
 NOT_AS_READ = "UPDATE sluice.quarantine SET reasons = '{postgres_encoding(shop)}' WHERE delivery_id = 10"
 STOP = """INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, malformed, report)
           SELECT stream_id, 99, pipeline, ARRAY['it stops'], ARRAY['one'], '{}' FROM sluice.stream"""
+LATE_STOP = """
+INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, malformed, report, suite_digest, lookups, broken,
+                                  behind)
+SELECT stream_id, 99, pipeline, %s, ARRAY['late: the watermark has reached 2126-01-01 00:00:00 UTC (9 records)'], '{}', '',
+       '{}', %s, %s
+FROM sluice.stream"""
+SHARE = f"9 of 10 records would be quarantined (90.00%), {SHARE_STOP} (5.00%): late (9)"
+CENTURY_AHEAD = Behind(watermark_ms=4_922_899_200_000, ahead=True, set_by=7, files=("in/poison\n.jsonl",))
+ACCEPT = "sluice decide feed --batch 99 --accept --why WHY"
 COMMANDS = typer.main.get_command(app)
 
 
@@ -56,8 +67,13 @@ def chosen(cursor: Counting, action: Action) -> tuple[int, int]:
 
 def commands(page: Page) -> list[str]:
     """Return the commands of Sluice that the page prints."""
-    found = (re.sub("<[^>]*>", "", one) for one in re.findall(r"<code>(.*?)</code>", page.html, re.DOTALL))
-    return [unescape(one) for one in found if one.startswith("sluice ")]
+    return [one for one in coded(page) if one.startswith("sluice ")]
+
+
+def coded(page: Page) -> list[str]:
+    """Return what the page prints as code."""
+    found = re.findall(r"<code>(.*?)</code>", page.html, re.DOTALL)
+    return [unescape(re.sub("<[^>]*>", "", one)) for one in found]
 
 
 @pytest.mark.parametrize("change", [NEVER_ROWS, NOT_AS_READ])
@@ -117,6 +133,36 @@ def test_a_batch_some_of_whose_held_rows_need_corrections_says_how_many_are_left
     whole = pages.held_row(cursor, "feed", DECIDES, number=others[0])
     assert f'action="{others[0]}/release"' in whole.html
     assert "export" not in shown(whole)
+
+
+def test_a_batch_that_late_records_stop_offers_the_way_back_and_nothing_that_can_not_help(
+    cursor: Counting,
+) -> None:
+    back = "sluice recover feed --before 7 --why WHY"
+    hold = "sluice decide feed --batch 99 --quarantine-all --why WHY"
+    for behind, broken, stops, ways in (
+        (CENTURY_AHEAD, {}, [SHARE], [back, "sluice run feed", "--plan", hold]),
+        (replace(CENTURY_AHEAD, set_by=None, files=()), {}, [SHARE], [hold]),
+        (
+            CENTURY_AHEAD,
+            {"a rule": 1},
+            [SHARE],
+            [back, "sluice run feed", "--plan", hold, ACCEPT, "sluice run feed"],
+        ),
+        (None, {}, ["a rule fails"], [hold, ACCEPT, "sluice run feed"]),
+    ):
+        cursor.execute("DELETE FROM sluice.stopped_batch")
+        cursor.execute(LATE_STOP, [stops, Json(broken), Json(asdict(behind)) if behind else None])
+        page, whole = pages.stopped(cursor, "feed", Frame()), pages.pipeline(cursor, "feed", Frame())
+        *found, acting = [one for one in coded(page) if one.startswith(("sluice ", "--plan"))]
+        assert (found, acting) == (ways, "sluice run feed")
+        assert "Correct the declaration" not in page.html
+        assert ("they stay held" in page.html) is (ACCEPT in ways)
+        shows_back = back in ways
+        assert (back in commands(whole)) is shows_back
+        assert ("bound it by `not_after=`" in shown(page)) is (behind is not None)
+        assert ("bound it by `not_after=`" in shown(whole)) is (behind is not None)
+        assert ('<a href="batch/7">delivery 7</a> set: it read in/poison\\n.jsonl' in page.html) is shows_back
 
 
 def test_every_command_can_be_pasted(cursor: Counting) -> None:

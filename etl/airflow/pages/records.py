@@ -16,7 +16,7 @@ from etl.ledger.activity import Ran
 from etl.ledger.diagnosis import Diagnosis, diagnose
 from etl.ledger.leases import SILENCE
 from etl.ledger.quarantine import columns_not_as_read
-from etl.ledger.stops import Stop
+from etl.ledger.stops import LATE_TOLD, SHARE_STOP, Behind, Stop
 
 STATEMENTS = Statements(__name__)
 
@@ -68,6 +68,7 @@ class PipelineRow:
     stops: Sequence[str] | None
     stopped_at: dt.datetime | None
     decision: str | None
+    stop_behind: Mapping[str, Any] | None  # of late records that stopped it, without the files
     stop_is_current: bool
 
     @property
@@ -92,7 +93,13 @@ class PipelineRow:
         if self.stop_batch is None:
             return None
         stream = None if self.stop_is_current else self.stop_stream
-        return Stop(batch_id=self.stop_batch, stops=self.stops or (), decision=self.decision, stream=stream)
+        return Stop(
+            batch_id=self.stop_batch,
+            stops=self.stops or (),
+            decision=self.decision,
+            stream=stream,
+            behind=Behind.of(self.stop_behind),
+        )
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -307,7 +314,29 @@ class StopRow:
     decided_at: dt.datetime | None
     lapsed: str | None  # which decision on an earlier stop of it no longer held, and why
     malformed: Sequence[str] | None  # where most of its malformed records are, and what is wrong with them
+    broken: Mapping[str, int] | None  # rule that holds rows -> how many rows broke it
+    behind: Mapping[str, Any] | None  # see Behind
     report: str | None
+
+    @property
+    def late(self) -> Behind | None:
+        """Return the watermark that too many of its records came behind; None where something else stopped it."""
+        return Behind.of(self.behind)
+
+    @property
+    def misread(self) -> bool:
+        """Return True if records could not be read as declared, and these or a rule stopped it."""
+        return self.late is None and any(not one.startswith(LATE_TOLD) for one in self.malformed or ())
+
+    @property
+    def of_share(self) -> bool:
+        """Return True if nothing stopped it but that too much of it would be held."""
+        return all(SHARE_STOP in one for one in self.stops)
+
+    @property
+    def acceptable(self) -> bool:
+        """Return True if an accepted batch brings rows that are held else: records that never were rows stay held."""
+        return not self.of_share or self.broken is None or bool(self.broken)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ SELECT p.name AS pipeline, p.table_schema || '.' || p.table_name AS "table", p.a
        lease.holder, coalesce(lease.fresh, false) AS running, ended.outcome, left(ended.message, 500) AS message,
        left(ended.remedy, 500) AS remedy, ended.ended_at,
        stop.batch_id AS stop_batch, stop.stream_id::text AS stop_stream, stop.stops, stop.stopped_at, stop.decision,
-       coalesce(stop.stream_id = p.current_stream, true) AS stop_is_current
+       stop.behind - 'files' AS stop_behind, coalesce(stop.stream_id = p.current_stream, true) AS stop_is_current
 FROM sluice.pipeline p
 JOIN sluice.quality_pipeline s ON s.pipeline = p.name
 LEFT JOIN sluice.delivery d ON d.delivery_id = s.delivery_id
@@ -249,7 +249,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 100
 -- name: open_stop
 -- The newest stopped batch of a pipeline that was not delivered since, with its report.
 SELECT s.stream_id::text, s.batch_id, s.stops, s.stopped_at, s.decision, s.decided_by, s.why, s.decided_at, s.lapsed, s.malformed,
-       CASE WHEN octet_length(s.report) <= %(longest)s THEN s.report END AS report
+       s.broken, s.behind, CASE WHEN octet_length(s.report) <= %(longest)s THEN s.report END AS report
 FROM sluice.stopped_batch s
 WHERE s.pipeline = %(pipeline)s AND NOT EXISTS (
     SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
