@@ -37,7 +37,7 @@ from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
 from etl.airflow.told import event_extra, told_to
 from etl.common.settings import load_settings
-from etl.common.wording import drifted, left_out, meant
+from etl.common.wording import drifted, left_out, meant, records_read
 from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
 
@@ -172,15 +172,7 @@ class SluiceRunOperator(BaseOperator):
         self._alert(summary, context)
         if self._killed:  # it came to a good end, but no success is to be told of
             raise Ended("Airflow ended this try; the batch in flight is delivered")
-        self.log.info(
-            "%s: batches %s, rows delivered %s, quarantined %s (malformed or late %s), %s s",
-            summary.pipeline,
-            summary.batches,
-            summary.delivered,
-            summary.quarantined,
-            summary.malformed,
-            summary.seconds,
-        )
+        self.log.info("%s", closing_line(summary))
         for asset in self.outlets:
             context["outlet_events"][asset].extra.update(event_extra(summary))
         return said
@@ -329,6 +321,15 @@ def _tries_before_clear(ti: Any) -> int:
     this: int = max(ti.try_number, 1)
     raised_by: int = ti.max_tries - ti.task.retries
     return min(max(raised_by, 0), this - 1)
+
+
+def closing_line(summary: Summary) -> str:
+    """Say in one line of the task's log what its run did."""
+    read = records_read(summary.records, rows_in=summary.rows_in, malformed=summary.malformed)
+    return (
+        f"{summary.pipeline}: batches {summary.batches}{f' ({read})' if read else ''}, rows delivered {summary.delivered},"
+        f" quarantined {summary.quarantined} (malformed or late {summary.malformed}), {summary.seconds} s"
+    )
 
 
 def failure(done: Finished, *, up: timedelta = timedelta(0)) -> RunFailed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from etl.cli.shared import called, shown
 from etl.common import steps
 from etl.common.database import migrate, transaction
 from etl.common.steps import Step
-from etl.common.wording import drifted, left_out, malformed_or_late, pluralize
+from etl.common.wording import drifted, left_out, pluralize, records_read
 from etl.ledger import deliveries
 from etl.ledger.quarantine import RowSelection, by_reason
 from etl.pipeline import Pipeline
@@ -48,9 +47,10 @@ def line(pipeline: str, receipt: Receipt) -> str:
     failed = f"; {pluralize(count, 'expectation')} failed" if count else ""
     columns = f"; its tables have changed: {'; '.join(receipt.columns)}" if receipt.columns else ""
     rate = receipt.records / receipt.seconds if receipt.seconds else 0
+    read = f"{_read(receipt)} = " if _read(receipt) else ""
     what = f"batch {receipt.batch_id}" if receipt.kind == "stream" else receipt.kind
     return (
-        f"{pipeline} {what}: {pluralize(receipt.delivered, 'row')} delivered{held}"
+        f"{pipeline} {what}: {read}{pluralize(receipt.delivered, 'row')} delivered{held}"
         f" (delivery {receipt.delivery_id}, {receipt.seconds:.1f} s, {rate:,.0f} rows/s){failed}{dropped}{columns}"
     )
 
@@ -87,12 +87,10 @@ class _Watch:
         )
         self._task = self._bar.add_task(pipeline.name, total=files or None)
         self._phase, self._figures = "starting Spark", ""
-        self._batches = self._delivered = self._quarantined = 0
-        self._seconds = 0.0
-        self._held: Counter[str] = Counter()
+        self._done = Summary(pipeline=pipeline.name, stream="", run="")
 
     def __rich__(self) -> Group:
-        held = (shown(f"  {rows:>9,}  {rule}") for rule, rows in self._held.most_common(RULES_SHOWN))
+        held = (shown(f"  {rows:>9,}  {rule}") for rule, rows in self._done.reasons.most_common(RULES_SHOWN))
         stopping = [shown(f"  {self._control.stopping}")] if self._control.stop_requested_by else []
         return Group(self._bar, shown(f"  {self._now}{self._figures}"), *held, *stopping)
 
@@ -104,18 +102,20 @@ class _Watch:
 
     def reached(self, step: Step) -> None:
         if step in PHASES:
-            self._phase = f"batch {self._batches + 1}: {PHASES[step]}"
+            self._phase = f"batch {self._done.batches + 1}: {PHASES[step]}"
 
     def received(self, receipt: Receipt) -> None:
-        self._batches += 1
-        self._delivered += receipt.delivered
-        self._quarantined += receipt.quarantined
-        self._seconds += receipt.seconds
-        self._held.update(receipt.reasons)
-        rate = (self._delivered + self._quarantined) / self._seconds if self._seconds else 0
-        self._figures = (
-            f" · {self._delivered:,} delivered · {self._quarantined:,} quarantined · {rate:,.0f} rows/s"
+        done = self._done
+        done.add(receipt)
+        done.seconds += receipt.seconds
+        rate = done.records / done.seconds if done.seconds else 0
+        figures = (
+            _read(done),
+            f"{done.delivered:,} delivered",
+            f"{done.quarantined:,} quarantined",
+            f"{rate:,.0f} rows/s",
         )
+        self._figures = "".join(f" · {one}" for one in figures if one)
         self._bar.update(self._task, advance=receipt.inputs)
 
 
@@ -156,16 +156,15 @@ def _next_lines(workspace: Workspace, pipeline: Pipeline, *, held: bool) -> Iter
     yield f"          {called()} audit {name}      recounts both sinks"
 
 
+def _read(done: Receipt | Summary) -> str:
+    return records_read(done.records, rows_in=done.rows_in, malformed=done.malformed)
+
+
 def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
     """Yield lines that say what a run delivered, or why it delivered nothing."""
     if summary.batches:
         rate = summary.records / summary.seconds if summary.seconds else 0
-        counts_records = summary.records != summary.rows_in  # what was read, of a transform that keeps state
-        rows = (
-            f"{pluralize(summary.records, 'record')} read; {_rows_out(summary)}"
-            if counts_records
-            else f"{pluralize(summary.rows_in, 'row')} in"
-        )
+        rows = _read(summary) or f"{pluralize(summary.rows_in, 'row')} in"
         yield (
             f"{summary.pipeline}: {pluralize(summary.batches, 'batch', 'batches')} in {summary.seconds:.1f} s"
             f" ({rate:,.0f} rows/s);"
@@ -190,9 +189,3 @@ def done_lines(pipeline: Pipeline, summary: Summary) -> Iterator[str]:
         yield f"{summary.pipeline}: it was asked to stop before a batch began; nothing was changed{what_next}"
     else:
         yield f"{summary.pipeline}: nothing new had landed; nothing was changed"
-
-
-def _rows_out(summary: Summary) -> str:
-    """Write how many rows a transform put out, and how many records were held that never became rows."""
-    rows = f"{pluralize(summary.rows_in - summary.malformed, 'row')} out"
-    return f"{rows} + {malformed_or_late(summary.malformed)}" if summary.malformed else rows

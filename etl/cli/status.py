@@ -30,7 +30,7 @@ from etl.cli.shared import (
 from etl.common.number_ranges import MOST, WIDEST
 from etl.common.settings import load_settings
 from etl.common.steps import PHASES
-from etl.common.wording import drifted, first_few, left_out, pluralize
+from etl.common.wording import drifted, first_few, left_out, pluralize, records_read
 from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
@@ -85,7 +85,14 @@ def show(out: Console, states: Sequence[State]) -> None:
     if len(states) == 1:
         out.print(shown(f"delivers to {states[0].table}"))
     for state in states:
-        for line in (*_promise(state), *_left_out(state), *_drifted(state), *_runs(state), *_ended(state)):
+        for line in (
+            *_promise(state),
+            *_read(state),
+            *_left_out(state),
+            *_drifted(state),
+            *_runs(state),
+            *_ended(state),
+        ):
             out.print(line)
         if state.batches:
             _show_batches(out, state.batches)
@@ -114,6 +121,12 @@ def _delivered(states: Sequence[State]) -> Table:
 def _promise(state: State) -> Iterator[str]:
     if state.promise:
         yield state.promise
+
+
+def _read(state: State) -> Iterator[str]:
+    records = state.rows_in if state.records is None else state.records
+    if read := records_read(records, rows_in=state.rows_in, malformed=state.malformed):
+        yield f"of {state.pipeline} {read}"
 
 
 def _left_out(state: State) -> Iterator[str]:
@@ -210,16 +223,28 @@ def _times(batches: Sequence[BatchProgress]) -> Table:
 
 
 def _state_table(batches: Sequence[BatchProgress]) -> Table:
-    """Make the table of each batch's state, late records, and what the operators left out.
+    """Make the table of what came out of each batch, its state, late records, and what the operators left out.
 
     State is what the transform kept after the batch; late records came behind its watermark.
     """
-    table = _table("batch", "state rows", "memory", "watermark (UTC)", "late", "dropped", "doubles")
+    table = _table(
+        "batch",
+        "rows out",
+        "state rows",
+        "memory",
+        "watermark (UTC)",
+        "late",
+        "dropped",
+        "doubles",
+        close=True,
+    )
     for one in batches:
         memory = "-" if one.state_bytes is None else f"{one.state_bytes / 1e6:,.1f} MB"
         watermark = f"{one.watermark.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}" if one.watermark else "-"
         counts = (_count(one.late), _count(one.dropped), _count(one.doubles))
-        table.add_row(str(one.batch_id), _count(one.state_rows), memory, watermark, *counts)
+        table.add_row(
+            str(one.batch_id), _count(one.rows_out), _count(one.state_rows), memory, watermark, *counts
+        )
     return table
 
 
@@ -293,8 +318,10 @@ def deliveries(
     if not found.newest:
         out.print(f"{name}: nothing is delivered yet; next: `sluice run {name}`")
         return
-    figures = ("delivery", "batch", "delivered", "held")
-    table = _table("delivery", "kind", "batch", "delivered", "held", "committed", "now", close=True)
+    figures = ("delivery", "batch", "records", "delivered", "held")
+    reads = any(one.records is not None for one in found.newest)
+    records = ("records",) if reads else ()
+    table = _table("delivery", "kind", "batch", *records, "delivered", "held", "committed", "now", close=True)
     for column in table.columns:
         column.justify, column.no_wrap = (
             ("right" if column.header in figures else "left"),
@@ -302,7 +329,8 @@ def deliveries(
         )
     for one in found.newest:
         at = one.committed_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        counts = (str(one.batch_id), f"{one.delivered:,}", f"{one.quarantined:,}")
+        read = (_count(one.records),) if reads else ()
+        counts = (str(one.batch_id), *read, f"{one.delivered:,}", f"{one.quarantined:,}")
         table.add_row(str(one.delivery_id), one.what, *counts, at, one.now)
     out.print(table)
     if (earlier := found.of - len(found.newest)) > 0:

@@ -50,6 +50,14 @@ def malformed_or_late(count: int) -> str:
     return pluralize(count, "malformed or late record")
 
 
+def records_read(records: int, *, rows_in: int, malformed: int) -> str:
+    """Write what was read beside what came out of it, of a transform that keeps state; empty where each record is a row."""
+    if records == rows_in:
+        return ""
+    never = f" + {malformed_or_late(malformed)}" if malformed else ""
+    return f"{pluralize(records, 'record')} read; {pluralize(rows_in - malformed, 'row')} out{never}"
+
+
 def drifted(unknown: Mapping[str, int], missing: Mapping[str, int]) -> list[str]:
     """Say which fields records have beyond the schema, and which of its columns files lack: up to two sentences."""
     told = {

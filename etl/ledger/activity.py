@@ -104,6 +104,7 @@ class BatchProgress(Ran):
     stream_id: str
     run_id: str
     delivery_id: int | None  # None: its batch is not delivered, or nothing was to be
+    rows_out: int | None  # likewise
     latest: dt.datetime | None
     operators: Sequence[Mapping[str, Any]]
     ends: Sequence[str]

@@ -31,7 +31,7 @@ ORDER BY r.started_at DESC
 -- What Spark told of the current stream's newest batches, newest first, and how many of their records were late.
 SELECT b.stream_id::text, b.batch_id, b.run_id::text, b.triggered_at, b.input_rows, b.input_rate, b.processed_rate,
        b.durations_ms, b.phases_ms, b.watermark, b.latest, b.operators, b.state_rows, b.state_bytes, b.dropped, b.ends, b.behind,
-       b.doubles, d.late, d.delivery_id
+       b.doubles, d.late, d.delivery_id, d.rows_in - d.malformed AS rows_out
 FROM sluice.pipeline p JOIN sluice.batch_progress b ON b.stream_id = p.current_stream
 LEFT JOIN sluice.delivery d ON (d.stream_id, d.batch_id) = (b.stream_id, b.batch_id)
 WHERE p.name = %(pipeline)s ORDER BY b.batch_id DESC LIMIT %(limit)s

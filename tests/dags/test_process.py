@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +20,11 @@ import psutil
 import psycopg2
 import pytest
 
-from etl.airflow.operator import failure
+from etl.airflow.operator import closing_line, failure
 from etl.airflow.process import Command
 from etl.common.database import MIGRATION_LOCK
 from etl.common.settings import Settings
+from etl.runs.summary import Summary
 from etl.services import Services
 from tests.support.oracle import ask
 from tests.support.waiting import until
@@ -265,3 +267,12 @@ def test_a_commands_log_keeps_its_levels_and_commands_no_terminal_and_tells_no_s
     errors = [line for level, line in lines[4:] if level == logging.ERROR]
     assert errors[0].startswith("sluice: ")
     assert str(failure(done)).startswith(f"exit code 2. {errors[0]}")
+
+
+def test_a_task_ends_with_what_its_run_read_beside_what_came_out_where_these_differ() -> None:
+    figures = {"batches": 1, "delivered": 1, "quarantined": 6, "malformed": 4, "rows_in": 7, "seconds": 2.5}
+    summary = Summary(pipeline="hours", stream="", run="", records=1186, **figures)
+    done = "rows delivered 1, quarantined 6 (malformed or late 4), 2.5 s"
+    read = "1,186 records read; 3 rows out + 4 malformed or late records"
+    assert closing_line(summary) == f"hours: batches 1 ({read}), {done}"
+    assert closing_line(replace(summary, records=7)) == f"hours: batches 1, {done}"

@@ -436,6 +436,16 @@ def test_deliveries_are_listed_newest_first_with_what_replaced_them(events: Deli
         (str(second), "stream", "1", "30", "0", ["in", "force"]),
         (str(first), "stream", "0", "54", "6", ["in", "force"]),
     ]
+    events.execute("UPDATE sluice.delivery SET records = 1186 WHERE delivery_id = %s", second)
+    with_records = shell.forked("deliveries", "events").out.splitlines()
+    assert "records" not in listed.out
+    assert [line.split()[2:6] for line in (with_records[0], *with_records[2:])] == [
+        ["batch", "records", "delivered", "held"],
+        ["1", "1,186", "30", "0"],
+        ["0", "-", "54", "6"],
+    ]
+    assert max(map(len, with_records)) <= 80
+    events.execute("UPDATE sluice.delivery SET records = NULL WHERE delivery_id = %s", second)
     newest = shell.forked("deliveries", "events", "--last", "1").out.splitlines()
     assert newest[-1] == "1 earlier delivery: `sluice deliveries events --last 2`"
     assert len(newest) == 4

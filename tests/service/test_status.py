@@ -100,6 +100,17 @@ def test_what_was_left_out_behind_the_watermark_is_told_of_every_pipeline(events
     assert state(events).json()["dropped"] == 200
 
 
+def test_records_read_stand_beside_what_came_out_where_the_transform_keeps_state(events: Delivering) -> None:
+    assert (state(events).records, "of events" in said(events)) == (None, False)
+    events.deliver(ROWS, records=12_345_678, dropped=0)
+    for name in (None, "events"):
+        assert "\nof events 12,345,678 records read; 20 rows out\n" in said(events, name)
+    events.execute(
+        "UPDATE sluice.delivery SET (rows_in, malformed, quarantined) = (23, 3, 3) WHERE records IS NOT NULL RETURNING 1"
+    )
+    assert "records read; 20 rows out + 3 malformed or late records\n" in said(events)
+
+
 def test_what_is_held_now_is_told_beside_what_ever_was(events: Delivering) -> None:
     events.deliver(ROWS, bad=range(7))
     numbers = [
@@ -235,9 +246,9 @@ def test_a_pipeline_by_itself_is_told_with_its_newest_batches_and_nothing_is_cut
     times = ["12,345,678", "1,234", "3.00", "1.50", "0.25", "0.12", "0.62", "0.50"]
     [newest] = [line for line in cells if line[:2] == ["11", "1"] and line[-1] == "0.50"]
     assert newest[-8:] == times
-    [before] = [line for line in cells if line[:2] == ["10", "-"]]
+    [before] = [line for line in cells if line[:2] == ["10", "-"] and line[-1] == "0.50"]
     assert before[-8:] == times
-    assert ["11", "1,234,567", "98.8", "MB", "2026-03-01", "10:00:00", "21", "17", "5"] in cells
+    assert ["11", "20", "1,234,567", "98.8", "MB", "2026-03-01", "10:00:00", "21", "17", "5"] in cells
     assert [line[0] for line in cells if line[-8:] == times] == [str(batch) for batch in range(11, 1, -1)]
     assert 'read to  FileStreamSource[file:/landing/events]: {"logOffset": 7}' in text
     assert "behind   54,321 records that were there when batch 11 was planned" in text

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from rich.console import Console
 
-from etl.cli.progress import done_lines, line
+from etl.cli.progress import done_lines, line, watching
+from etl.common.settings import Settings
 from etl.delivery.batch import Receipt
 from etl.pipeline import Append, Files, Pipeline, Rate
+from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED, Summary
+from etl.runs.workspace import Workspace
+from etl.services import Services
 
 FILES, RATE = Files("orders/*.jsonl"), Rate(rows_per_second=5)
 STOPPED_EARLY = "orders: it was asked to stop before a batch began; nothing was changed"
@@ -62,6 +69,14 @@ def test_a_run_tells_what_it_read_beside_what_came_out_and_what_was_left_out() -
         "200 rows, or groups of rows, came behind the watermark and are in neither sink; `late=`"
     )
     assert "late=" not in list(done_lines(replace(windows, late="at"), summary))[1]
+    batch = Receipt(batch_id=6, delivery_id=9, seconds=2.0, **figures)
+    read = "1,186 records read; 3 rows out + 4 malformed or late records"
+    assert line("hours", batch).startswith(
+        f"hours batch 6: {read} = 1 row delivered, 6 quarantined (delivery 9, 2.0 s, 593 rows/s)"
+    )
+    assert read in watched(windows, batch)
+    assert "1 delivered · 6 quarantined · 593 rows/s" in watched(windows, batch)
+    assert "read" not in watched(windows, replace(batch, records=7))
     receipt = Receipt(batch_id=6, delivery_id=9, delivered=1, dropped=1, columns=("column c added (text)",))
     assert line("hours", receipt).endswith("; its tables have changed: column c added (text)")
     summary.add(receipt)
@@ -69,6 +84,19 @@ def test_a_run_tells_what_it_read_beside_what_came_out_and_what_was_left_out() -
     assert "1 row, or group of rows, came behind the watermark and is in neither sink" in line(
         "hours", receipt
     )
+
+
+def watched(pipeline: Pipeline, receipt: Receipt) -> str:
+    """Return what a terminal shows once a batch is done."""
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=160)
+    nowhere = Services(postgres="", lake="", s3_endpoint=None, s3_region="", environment={})
+    place = Workspace(
+        settings=Settings(), services=nowhere
+    )  # a run that stays up asks no service for its files
+    with watching(place, pipeline, terminal, RunControl(every=timedelta(seconds=9))) as received:
+        received(receipt)
+    assert isinstance(terminal.file, io.StringIO)
+    return terminal.file.getvalue()
 
 
 def test_a_summary_is_read_again_as_it_was_printed_and_none_where_a_part_is_missing() -> None:

@@ -26,6 +26,7 @@ class Delivery:
     kind: str  # stream, replay, release or withdrawal
     stream_id: str
     batch_id: int
+    records: int | None  # that were read, where the transform keeps state
     rows_in: int
     delivered: int
     quarantined: int  # when it was committed

@@ -30,6 +30,9 @@ class State:
     table: str
     stream: str | None
     deliveries: int
+    records: int | None  # that deliveries in force were made of, where the transform keeps state
+    rows_in: int  # of these deliveries: rows out, plus
+    malformed: int  # records that never became rows
     delivered: int
     quarantined: int  # by deliveries in force, whatever became of these rows since
     held: int  # rows in quarantine now
@@ -89,6 +92,9 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         table=pipeline.table,
         stream=known.stream_id if known else None,
         deliveries=totals["deliveries"],
+        records=totals["records"],
+        rows_in=totals["rows_in"],
+        malformed=totals["malformed"],
         delivered=totals["delivered"],
         quarantined=totals["quarantined"],
         held=totals["held"],

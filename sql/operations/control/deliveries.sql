@@ -1,6 +1,6 @@
 -- name: newest
 -- The newest deliveries of a pipeline by the order of their commits, whatever took their places since, the last one first.
-SELECT d.delivery_id, d.commit_seq, d.kind, d.stream_id::text, d.batch_id, d.rows_in, d.delivered, d.quarantined,
+SELECT d.delivery_id, d.commit_seq, d.kind, d.stream_id::text, d.batch_id, d.records, d.rows_in, d.delivered, d.quarantined,
        (SELECT count(*) FROM sluice.quarantine q WHERE q.delivery_id = d.delivery_id AND q.status = 'held') AS held,
        d.committed_at, d.superseded_by, n.kind AS superseded_kind, d.released_from,
        ARRAY(SELECT s.delivery_id FROM sluice.delivery s WHERE s.superseded_by = d.delivery_id ORDER BY s.commit_seq) AS replaced
