@@ -14,6 +14,7 @@ from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.quality.rules import Rules, compile_rules
+from etl.runs.slow_tasks import name_patterns
 from etl.runs.stateful import kept_state
 from etl.sinks.columns import common_schema
 from etl.sinks.open import Sinks, open_sinks
@@ -118,6 +119,7 @@ def open_pipeline(
     frame = source.shape() if outside_stream else source.streamed
     state = kept_state(pipeline, frame)
     rules = compile_rules(pipeline, frame, workspace.settings)
+    name_patterns(rules)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
     sinks = open_sinks(pipeline, columns, dsn=workspace.services.postgres, lake=workspace.lake, fills=fills)
     return OpenedPipeline(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from etl.common.settings import Settings
+    from etl.quality.rules import Rules
 
 log = logging.getLogger("sluice")
 
@@ -55,10 +56,6 @@ _OTHER_CLUSTER = "look there what its queue or its pending pods wait for"
 LONGEST_PAUSE = 30  # seconds between two looks
 LOOKS = 4  # at least, within the bound
 FILES, PLACES, RULES = 3, 5, 5  # that a warning names at most
-
-
-# by the command that this thread is at
-_looked_at: ContextVar[SparkSession | None] = ContextVar("looked_at", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +92,13 @@ class TaskWatch:
     ) -> None:
         """Take what to look at, and how; `watched` is asked for a slow stage alone, and returns None for one of others'.
 
-        `patterns` are the regular expressions of the suite's rules, by the rules' names; None: they are not known.
+        `patterns` are the regular expressions of the suite's rules, by the rules' names; None: no rule is evaluated yet.
         """
-        self._spark, self._watched = spark, watched
+        self.patterns = patterns
+        self.spark, self._watched = spark, watched
         self._process = getattr(spark.sparkContext._gateway, "proc", None)
         self._bound = bound.total_seconds()
         self._limit = limit.total_seconds() if limit else math.inf
-        self._patterns = patterns
         self._due: dict[tuple[int, int], float] = {}  # how long a stage's task runs when it is told of next
         self._failed = False
         self.ended: Ended | None = None
@@ -118,7 +115,7 @@ class TaskWatch:
             return
         try:
             first = min(self._bound, self._limit)
-            slow = stages(self._spark, older_than=first)
+            slow = stages(self.spark, older_than=first)
             self._due = {one.key: self._tell(one, self._due.get(one.key, first)) for one in slow}
         except (OSError, Py4JError) as error:  # its JVM is gone, which the command itself tells
             log.debug("Spark can't be asked for its tasks: %s", error)
@@ -130,7 +127,7 @@ class TaskWatch:
     def _tell(self, stage: Stage, due: float) -> float:
         """Warn of the stage's oldest task if it is due; return when it is due next."""
         task = stage.oldest_running()
-        if task is None and (application := without_executor(self._spark)) is not None:
+        if task is None and (application := without_executor(self.spark)) is not None:
             return self._tell_waiting(stage, due, application)
         seconds = task.seconds if task else 0.0
         ends = seconds >= self._limit and self._process is not None
@@ -144,7 +141,7 @@ class TaskWatch:
 
     def _tell_waiting(self, stage: Stage, due: float, application: str) -> float:
         """Warn of a stage that waits for an executor if it is due; return when it is due next."""
-        seconds, master = stage.seconds, self._spark.sparkContext.master
+        seconds, master = stage.seconds, self.spark.sparkContext.master
         if seconds < max(due, self._bound) or (of := self._watched(stage)) is None:
             return due
         log.warning(
@@ -221,11 +218,11 @@ class TaskWatch:
 
     def _of_whom(self) -> str:
         """Say whose regular expression it may be: of the suite's rules all that have one."""
-        if self._patterns is None:
-            return " It is one of the suite's or of the transform's."
-        if not self._patterns:
+        if self.patterns is None:
+            return " It is one of the transform's: no rule of a suite has been evaluated."
+        if not self.patterns:
             return " The suite has none, so that it is one of the transform's."
-        rules = [f"{name} ({', '.join(patterns)})" for name, patterns in self._patterns.items()]
+        rules = [f"{name} ({', '.join(patterns)})" for name, patterns in self.patterns.items()]
         have = "is a rule" if len(rules) == 1 else "are rules"
         return (
             f" In the suite there {have} with one: {first_few(rules, RULES)}; the transform may have others."
@@ -237,6 +234,10 @@ def _after(seconds: float, due: float) -> float:
     while due <= seconds:
         due *= 2
     return due
+
+
+# over the command that this thread is at
+_command_watch: ContextVar[TaskWatch | None] = ContextVar("command_watch", default=None)
 
 
 class SlowTaskWatch:
@@ -308,7 +309,8 @@ def watching_command(spark: SparkSession, settings: Settings, *, queries: bool) 
     A session that is looked at already is not looked at twice. Raises TaskTooLong where the block fails since Spark's JVM
     was ended for a task at its limit.
     """
-    if _looked_at.get() is spark:
+    outer = _command_watch.get()
+    if outer is not None and outer.spark is spark:
         yield
         return
 
@@ -318,7 +320,7 @@ def watching_command(spark: SparkSession, settings: Settings, *, queries: bool) 
         return Watched(what="The command has been", next=f"{_kill()}, which ends it")
 
     tasks = TaskWatch(spark, settings.slow_task, settings.task_limit, watched)
-    before = _looked_at.set(spark)
+    before = _command_watch.set(tasks)
     try:
         with tasks.watching():
             yield
@@ -327,7 +329,21 @@ def watching_command(spark: SparkSession, settings: Settings, *, queries: bool) 
             raise
         raise too_long(tasks.ended.seen, "Spark's JVM was ended for it") from error
     finally:
-        _looked_at.reset(before)
+        _command_watch.reset(before)
+
+
+def name_patterns(rules: Rules) -> None:
+    """Have the watch over this thread's command, if there is one, name the rules of the suite that it judges by now."""
+    if (watch := _command_watch.get()) is not None:
+        watch.patterns = patterns_by_rule(rules)
+
+
+def patterns_by_rule(rules: Rules) -> dict[str, Sequence[str]]:
+    """Return the regular expressions of the rules that have some, by the rules' names."""
+    from etl.quality.arguments import patterns_of
+
+    patterns = ((rule.declared.reason, patterns_of(rule.declared)) for rule in rules.suite.rules)
+    return {reason: some for reason, some in patterns if some}
 
 
 def too_long(seen: str, became: str, one_file: str = "") -> TaskTooLong:

@@ -28,7 +28,7 @@ from etl.runs.follow import RunControl, StopAsked
 from etl.runs.kinds.base import PipelineStream
 from etl.runs.preflight import require_same, require_state
 from etl.runs.progress_recorder import ProgressRecorder, kept_batches
-from etl.runs.slow_tasks import FILES, SlowTaskWatch, one_file
+from etl.runs.slow_tasks import FILES, SlowTaskWatch, one_file, patterns_by_rule
 from etl.spark.checkpoint.reader import Checkpoint
 
 if TYPE_CHECKING:
@@ -154,10 +154,7 @@ class StreamRun:
         self, spark: SparkSession, opened: OpenedPipeline, failure: BatchFailure
     ) -> SlowTaskWatch:
         """Make the watch over the query's slow tasks."""
-        from etl.quality.arguments import patterns_of
-
         settings = self.workspace.settings
-        patterns = ((rule.declared.reason, patterns_of(rule.declared)) for rule in opened.rules.suite.rules)
         return SlowTaskWatch(
             self.pipeline.name,
             spark,
@@ -165,7 +162,7 @@ class StreamRun:
             self._files_of,
             partial(self._delivery_of, failure),
             limit=settings.task_limit,
-            patterns={reason: some for reason, some in patterns if some},
+            patterns=patterns_by_rule(opened.rules),
         )
 
     def _files_of(self, batch: int) -> list[str]:

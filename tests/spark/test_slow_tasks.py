@@ -14,7 +14,11 @@ import pytest
 from pyspark.sql import SparkSession, functions
 
 from etl.operations.control.status import states
+from etl.operations.suites.try_out import try_out
+from etl.operations.suites.what_if import what_if
 from etl.runs.follow import RunControl
+from etl.runs.replay.plan import Selection, plan
+from etl.runs.replay.replay import replay
 from etl.runs.slow_tasks import SlowTaskWatch
 from etl.runs.workspace import Workspace
 from etl.spark.launch import jvm_log
@@ -180,6 +184,31 @@ def test_a_rule_whose_regular_expression_backtracks_is_named_and_the_batch_is_th
     assert told in warning
 
 
+def test_a_rule_that_backtracks_is_named_by_every_command_that_judges_by_it(
+    slow: Slow, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = slow.home
+    home.land("orders/0.jsonl", [backtracking(LETTERS)])
+    home.run()
+    slow.warn_after(timedelta(seconds=0.1))
+    judged_by_tidy(home)
+    place, pipeline = slow.home.place, home.pipeline()
+    everything = plan(place, pipeline, Selection(batches=(0, 0)))
+    for judge in (
+        lambda: what_if(place, pipeline, home.root / "our-suites" / "orders.json", spark=spark),
+        lambda: try_out(place, pipeline, [str(home.landing / "orders/0.jsonl")], spark=spark),
+        lambda: replay(place, pipeline, everything, who="tests", spark=spark),
+    ):
+        caplog.clear()
+        judge()
+        [warning, *_] = slow.warnings("regular expression")
+        assert warning.startswith("The command has been in task"), warning
+        assert (
+            f" In the suite there is a rule with one: tidy ({TIDY}); the transform may have others."
+            in warning
+        )
+
+
 def test_a_run_whose_task_is_at_its_limit_ends_for_a_person_and_says_of_which_rules_it_may_be(
     home: Home,
 ) -> None:
@@ -203,7 +232,10 @@ def test_a_run_whose_task_is_at_its_limit_ends_for_a_person_and_says_of_which_ru
     told = " ".join(tried.stderr.split())
     assert tried.returncode == 4, told
     assert re.search(r"sluice: The command has been in task \d of Spark's stage", told)
-    assert "It is one of the suite's or of the transform's. Spark's JVM was ended for it" in told
+    assert (
+        f"there is a rule with one: tidy ({TIDY}); the transform may have others. Spark's JVM was ended"
+        in told
+    )
     home.judge(*RULES)
     home.run()
     home.assert_holds(landed)

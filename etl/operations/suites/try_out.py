@@ -122,6 +122,7 @@ def try_out(
 ) -> Tried:
     """Run the transform and the suite over these files: below the landing or anywhere else, of any source's format."""
     from etl.quality.rules import compile_rules
+    from etl.runs.slow_tasks import name_patterns
     from etl.runs.spark_session import a_session
     from etl.runs.stateful import kept_state
     from etl.sources.open import open_kind
@@ -138,6 +139,7 @@ def try_out(
         shape = source.shape()
         state = kept_state(pipeline, shape)  # or it is refused, as by a run
         rules = compile_rules(pipeline, shape, workspace.settings)
+        name_patterns(rules)
         row_filter = row_filter_of(rules)
         refuse_unfit(pipeline, row_filter.columns)
         with _telling_of_files(source, uris, streamed=bool(state)):

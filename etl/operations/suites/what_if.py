@@ -230,6 +230,9 @@ def put_out(workspace: Workspace, pipeline: Pipeline, spark: SparkSession) -> Da
 
 def weigh(spark: SparkSession, batches: Iterable[StoredBatch], rules: Rules) -> Iterator[Weighed]:
     """Judge the stored batches one by one, each by one job, and by one more where GX itself is asked."""
+    from etl.runs.slow_tasks import name_patterns
+
+    name_patterns(rules)
     row_filter = row_filter_of(rules)
     return (_weighed(spark, batch, rules, row_filter) for batch in batches)
 
