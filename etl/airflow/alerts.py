@@ -19,6 +19,7 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential
 
+from etl.airflow.connections import webhook
 from etl.airflow.deadlines import FirstQueued
 from etl.airflow.retries import TryLater
 from etl.common.settings import load_settings
@@ -63,12 +64,12 @@ class WebhookNotifier(BaseNotifier):
         self.text = text
 
     def notify(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
-        address = load_settings().alert_webhook
+        address = webhook()
         if address is None:
             return
         body = json.dumps({"kind": self.kind, "pipeline": self.pipeline, "text": self.text}).encode()
         headers = {"Content-Type": "application/json", "User-Agent": "sluice"}
-        request = Request(address.get_secret_value(), data=body, headers=headers, method="POST")  # noqa: S310
+        request = Request(address, data=body, headers=headers, method="POST")  # noqa: S310
         _post(request)
 
     async def async_notify(self, context: Context) -> None:
@@ -90,7 +91,7 @@ def notifiers(kind: str, pipeline: str, text: str) -> list[BaseNotifier]:
     """Make a notifier for each place that the settings name; none where they name none."""
     settings = load_settings()
     configured: list[BaseNotifier] = []
-    if settings.alert_webhook is not None:
+    if settings.alert_webhook is not None or "webhook" in settings.connections:
         configured.append(WebhookNotifier(kind=kind, pipeline=pipeline, text=text))
     if settings.alert_email is not None:
         from airflow.providers.smtp.notifications.smtp import SmtpNotifier

@@ -8,13 +8,15 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
 
 from etl.airflow.alerts import DRIFTED, DROPPED, QUARANTINE, WAITING, notifiers
+from etl.airflow.connections import environment_of
 from etl.airflow.links import QualityLink
 from etl.airflow.log_lines import harmless
 from etl.airflow.process import Command, Finished
@@ -36,6 +38,7 @@ from etl.airflow.retries import (
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
 from etl.airflow.told import event_extra, told_to
+from etl.common.errors import SetupError
 from etl.common.settings import load_settings
 from etl.common.wording import drifted, left_out, meant, records_read
 from etl.pipeline.dag_names import replays_of
@@ -124,11 +127,16 @@ class SluiceRunOperator(BaseOperator):
             arguments.append("--follow")
         if form.driver_memory:
             arguments += ["--conf", f"spark.driver.memory={form.driver_memory}"]
-        self._command = Command(
-            arguments=arguments, python=_python(self.python), given=task_try.json(), own_group=True
-        )
         began = time.monotonic()
-        done = self._command.run(self.log.log)
+        with _services() as environment:
+            self._command = Command(
+                arguments=arguments,
+                python=_python(self.python),
+                environment=environment,
+                given=task_try.json(),
+                own_group=True,
+            )
+            done = self._command.run(self.log.log)
         summary = Summary.from_json(done.result)
         if done.exit_code:
             up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
@@ -255,8 +263,11 @@ class SluiceTaskOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         _require_a_try(self, context)
-        self._command = Command(arguments=self.words, python=_python(self.python))
-        done = self._command.run(self.log.log)
+        with _services() as environment:
+            self._command = Command(
+                arguments=self.words, python=_python(self.python), environment=environment
+            )
+            done = self._command.run(self.log.log)
         for line in done.printed.splitlines():
             self.log.info(harmless(line))
         if done.exit_code == 1 and done.printed and self.words[0] == "audit":
@@ -282,6 +293,19 @@ def _python(named: str | None) -> str:
             " SLUICE_PYTHON or the operator's `python`"
         )
     return str(place)
+
+
+@contextmanager
+def _services() -> Iterator[dict[str, str]]:
+    """Yield the variables by which a command reaches the services of Airflow's Connections.
+
+    Raises NeedsPerson where a Connection can't be had.
+    """
+    try:
+        with environment_of(load_settings().connections) as environment:
+            yield environment
+    except SetupError as error:
+        raise NeedsPerson(str(error)) from error
 
 
 def _require_a_try(task: BaseOperator, context: Context) -> None:

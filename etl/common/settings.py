@@ -74,6 +74,9 @@ class _Toml(TomlConfigSettingsSource):
 _MAY_BE_NONE = ("quality_retention", "task_limit")
 
 
+CONNECTIONS = frozenset({"postgres", "s3", "kafka", "webhook"})  # what Airflow's Connections may tell of
+
+
 class Settings(BaseSettings):
     """What a command runs with. Paths are absolute; a relative one counts from the folder of sluice.toml,
     or from the working directory when there is no such file."""
@@ -112,6 +115,8 @@ class Settings(BaseSettings):
     slow_task: timedelta = timedelta(minutes=10)  # of a task of Spark, then the run warns
     task_limit: timedelta | None = timedelta(hours=6)  # of a task of Spark, then the run ends; None: never
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
+    # Airflow's Connections by what they tell of: "postgres", "s3", "kafka", "webhook". Airflow's processes ask for them.
+    connections: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     python: Path | None = None  # by which Airflow's tasks run `sluice`; None: by Airflow's own
     # What one record may have at most: `Bounds` says of what, docs/reading.md why no more.
     record_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 27)] = Bounds.record_bytes
@@ -245,6 +250,16 @@ class Settings(BaseSettings):
     def _webhook(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
             raise ValueError("is not an http:// or https:// address")
+        return value
+
+    @field_validator("connections", mode="before")
+    @classmethod
+    def _connections(cls, value: object) -> object:
+        value = _json(value, dict) if isinstance(value, str) else value
+        if isinstance(value, Mapping) and (unknown := sorted(map(str, value.keys() - CONNECTIONS))):
+            raise ValueError(
+                f"names {', '.join(unknown)}, and a Connection is of {', '.join(sorted(CONNECTIONS))}"
+            )
         return value
 
     @field_validator("spark_conf", mode="before")

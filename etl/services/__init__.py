@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from etl.common.errors import ServiceAway
+from etl.common.errors import ServiceAway, SetupError
 from etl.common.settings import Settings
 from etl.services import postgres, s3
 from etl.services.jarsets import JarSet, installed_java, jars, java, java_version, spark_jars
@@ -56,12 +56,22 @@ class Status:
 
 def up(settings: Settings) -> Services:
     """Start the embedded services that do not run yet, and return how to reach PostgreSQL and S3."""
+    _refuse_airflows(settings)
     if not (settings.embedded_postgres or settings.embedded_s3):
         return _services(settings, None, None)
     with only_one(settings.home), _not_alone(settings):
         port = s3.start(_s3(settings)) if settings.embedded_s3 else None
         dsn = postgres.start(_postgres(settings)) if settings.embedded_postgres else None
     return _services(settings, dsn, port)
+
+
+def _refuse_airflows(settings: Settings) -> None:
+    """Raise SetupError where a service would be embedded that is elsewhere, and only Airflow's processes know where."""
+    if settings.embedded_postgres and (name := settings.connections.get("postgres")):
+        raise SetupError(
+            f"PostgreSQL is where Airflow's Connection {name} says, and only Airflow's tasks and pages have that",
+            remedy="name the server in SLUICE_POSTGRES here as well",
+        )
 
 
 @contextmanager
@@ -90,6 +100,7 @@ def find_postgres(settings: Settings) -> str:
     """Return the connection string of a PostgreSQL that runs; start nothing. Raises ServiceAway."""
     if settings.postgres is not None:
         return settings.postgres.get_secret_value()
+    _refuse_airflows(settings)
     database = _postgres(settings)
     port = postgres.running(database)
     if port is None:

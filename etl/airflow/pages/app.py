@@ -28,6 +28,7 @@ from psycopg2 import errorcodes
 from sqlalchemy import select
 from starlette.exceptions import HTTPException
 
+from etl.airflow.connections import settings_here
 from etl.airflow.pages import columns, decisions, pages
 from etl.airflow.pages.choices import Action, Choice, rows_of
 from etl.airflow.pages.pages import Wanted
@@ -35,7 +36,6 @@ from etl.airflow.pages.records import LAST, reading
 from etl.airflow.pages.render import Frame, NotThere, Page, no_dag
 from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, SluiceError
-from etl.common.settings import load_settings
 from etl.ledger.quarantine import discard
 from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.services import find_postgres
@@ -265,7 +265,7 @@ def _decide(request: Request, user: BaseUser, choice: Choice, why: str, note: st
     """Decide on exactly the rows that were shown, and lead to the page that says what was done."""
     with _http_errors(request):
         digest, nonce = decisions.read_note(request, note, user, choice)
-        dsn = find_postgres(load_settings())
+        dsn = find_postgres(settings_here())
         run_sent_before = decisions.run_id_of(nonce)
         if choice.action == "release" and decisions.release_request_of(
             replays_of(choice.pipeline), run_sent_before
@@ -336,7 +336,7 @@ def _answer(
 ) -> HTMLResponse:
     # the application's own mount is the last part of the path; what is before it is Airflow's
     airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
-    with _http_errors(request), reading(find_postgres(load_settings())) as cursor:
+    with _http_errors(request), reading(find_postgres(settings_here())) as cursor:
         name = request.path_params.get("dag_id")
         declared = name is None or bool(_with_dag([name]))
         frame = Frame(

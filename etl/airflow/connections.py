@@ -1,0 +1,153 @@
+"""Takes addresses and secrets of the services from Airflow's Connections, which a secrets backend may keep.
+
+Only Airflow's own processes have them: tasks, alerts and pages. A task gives its command what it needs by the environment,
+and Kafka's client settings by a file that only its user may read and that goes with the command.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from airflow.sdk import Connection
+from psycopg2.extensions import make_dsn
+from pydantic import SecretStr
+
+from etl.common.errors import SetupError
+from etl.common.settings import Settings, load_settings
+
+# Of a Connection's extras, what libpq takes; the others are for Airflow's own hook.
+_LIBPQ = frozenset(
+    {
+        *("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode"),
+        *("application_name", "connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval"),
+        *("keepalives_count", "options", "target_session_attrs", "tcp_user_timeout"),
+    }
+)  # fmt: skip
+# As the AWS chain reads them, by the names of an `aws` Connection's extras.
+_AWS = {
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "profile_name": "AWS_PROFILE",
+    "endpoint_url": "SLUICE_S3_ENDPOINT",
+    "region_name": "SLUICE_S3_REGION",
+}
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def settings_here() -> Settings:
+    """Load the settings, PostgreSQL as Airflow's Connection has it where they name one."""
+    settings = load_settings()
+    if (name := settings.connections.get("postgres")) is None:
+        return settings
+    return settings.model_copy(update={"postgres": SecretStr(_postgres(_connection(name)))})
+
+
+def webhook() -> str | None:
+    """Return the address that alerts are posted to, of Airflow's Connection or else of the settings; None: there is none."""
+    settings = load_settings()
+    if name := settings.connections.get("webhook"):
+        return _address(_connection(name))
+    return settings.alert_webhook.get_secret_value() if settings.alert_webhook else None
+
+
+@contextmanager
+def environment_of(names: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the variables by which a command reaches the services that these Connections tell of, by what they are of."""
+    given: dict[str, str] = {}
+    if name := names.get("postgres"):
+        given["SLUICE_POSTGRES"] = _postgres(_connection(name))
+    if name := names.get("s3"):
+        given |= _s3(_connection(name))
+    if (name := names.get("kafka")) is None:
+        yield given
+        return
+    brokers, properties = _kafka(_connection(name))
+    with tempfile.NamedTemporaryFile("w", encoding="latin-1", suffix=".properties") as file:
+        file.write("".join(f"{key}={_escaped(value)}\n" for key, value in properties.items()))
+        file.flush()
+        yield {**given, "SLUICE_KAFKA": brokers, "SLUICE_KAFKA_PROPERTIES": file.name}
+
+
+def _connection(name: str) -> Connection:
+    try:
+        found: Connection = Connection.get(name)
+    except Exception as error:
+        raise SetupError(
+            f"SLUICE_CONNECTIONS names Airflow's Connection {name}, which can't be had: {error}",
+            remedy=f"`airflow connections get {name}`; make it, or name another",
+        ) from error
+    return found
+
+
+def _postgres(one: Connection) -> str:
+    extras = {name: str(value) for name, value in one.extra_dejson.items() if name in _LIBPQ}
+    named = {
+        "host": one.host,
+        "port": str(one.port) if one.port else None,
+        "user": one.login,
+        "password": one.password,
+        "dbname": one.schema,
+    }
+    return str(make_dsn(**{name: value for name, value in named.items() if value}, **extras))
+
+
+def _s3(one: Connection) -> dict[str, str]:
+    extras = one.extra_dejson
+    if extras.get("role_arn"):
+        raise SetupError(
+            f"Airflow's Connection {one.conn_id} names a role to take on, which Sluice leaves to the AWS chain",
+            remedy="name a profile that takes it on (`profile_name`), or give the workers the role",
+        )
+    given = {"AWS_ACCESS_KEY_ID": one.login, "AWS_SECRET_ACCESS_KEY": one.password}
+    given |= {variable: extras.get(name) for name, variable in _AWS.items()}
+    return {variable: str(value) for variable, value in given.items() if value}
+
+
+def _kafka(one: Connection) -> tuple[str, dict[str, str]]:
+    """Return the brokers, and the settings as Java's client has them; the Connection has them as librdkafka does."""
+    told = {name: str(value) for name, value in one.extra_dejson.items()}
+    brokers = told.pop("bootstrap.servers", "")
+    mechanism = told.pop("sasl.mechanisms", None) or told.get("sasl.mechanism")
+    user, password = told.pop("sasl.username", None), told.pop("sasl.password", None)
+    if mechanism:
+        told["sasl.mechanism"] = mechanism
+    if user is not None:
+        if (module := _LOGIN_MODULES.get(mechanism or "")) is None:
+            raise SetupError(
+                f"Airflow's Connection {one.conn_id} signs in by {mechanism}, and Sluice knows {', '.join(_LOGIN_MODULES)}",
+                remedy="write Kafka's client settings into a file, and name it in SLUICE_KAFKA_PROPERTIES",
+            )
+        quoted_user, quoted_password = (_quoted(text) for text in (user, password or ""))
+        told["sasl.jaas.config"] = f"{module} required username={quoted_user} password={quoted_password};"
+    if certificate := told.pop("ssl.ca.location", None):
+        told |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": certificate}
+    for own in ("group.id", "auto.offset.reset", "enable.auto.commit", "client.id"):
+        told.pop(own, None)  # of a consumer of Airflow's; Spark has its own
+    return brokers, told
+
+
+def _address(one: Connection) -> str:
+    """Return the address of an `http` Connection, whose host may be the whole of it, or the path a secret one."""
+    host = one.host or ""
+    if "://" not in host:
+        host = f"{one.schema or 'https'}://{host}" + (f":{one.port}" if one.port else "")
+    path = str(one.extra_dejson.get("webhook_endpoint") or one.password or "")
+    return f"{host.rstrip('/')}/{path.lstrip('/')}" if path else host
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _escaped(value: Any) -> str:
+    """Write a value as a file of Java's properties has it."""
+    text = str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    text = "".join(one if " " <= one <= "~" else f"\\u{ord(one):04x}" for one in text)
+    return f"\\{text}" if text.startswith(" ") else text

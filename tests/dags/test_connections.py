@@ -1,0 +1,192 @@
+"""What Airflow's Connections tell of the services reaches tasks, alerts and pages, and nobody else."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from psycopg2.extensions import parse_dsn
+from pydantic import SecretStr
+
+from etl.airflow.alerts import WebhookNotifier, notifiers
+from etl.airflow.connections import environment_of, settings_here
+from etl.airflow.operator import SluiceRunOperator
+from etl.airflow.retries import NeedsPerson, Retries
+from etl.common.errors import SetupError
+from etl.common.settings import Settings
+from etl.services import Services, find_postgres, up
+from tests.support.airflow.listeners import webhook
+
+AWKWARD = 'p@ss:/?#"\\ ö'
+
+
+@pytest.fixture(autouse=True)
+def own_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, **connections: dict[str, Any]) -> None:
+    """Let Airflow have Connections, as its environment tells of them, and the settings name each by its kind."""
+    for kind, told in connections.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_OUR_{kind.upper()}", json.dumps(told))
+    monkeypatch.setenv("SLUICE_CONNECTIONS", json.dumps({kind: f"our_{kind}" for kind in connections}))
+
+
+def as_connection(dsn: str) -> dict[str, Any]:
+    told = parse_dsn(dsn)
+    [password] = [
+        line.split(":")[4]
+        for line in Path(told["passfile"]).read_text().splitlines()
+        if f":{told['user']}:" in line
+    ]
+    return {
+        "conn_type": "postgres",
+        "host": told["host"],
+        "port": int(told["port"]),
+        "login": told["user"],
+        "password": password,
+        "schema": told["dbname"],
+        "extra": {"application_name": "sluice by Airflow", "cursor": "dictcursor"},
+    }
+
+
+def test_a_task_and_the_pages_reach_the_postgresql_of_a_connection(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn = services.postgres
+    connect(monkeypatch, postgres=as_connection(dsn))
+    told = parse_dsn(find_postgres(settings_here()))
+    assert told["dbname"] == parse_dsn(dsn)["dbname"]
+    assert told["application_name"] == "sluice by Airflow"
+    assert "cursor" not in told
+    seen = tmp_path / "seen"
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\necho "$SLUICE_POSTGRES" > {seen}; echo "$@" >> {seen}; exit 2\n')
+    script.chmod(0o755)
+    operator: Any = SluiceRunOperator(task_id="run", pipeline="orders", python=str(script))
+    ti = SimpleNamespace(
+        dag_id="orders",
+        run_id="manual",
+        task_id="run",
+        try_number=1,
+        max_tries=0,
+        xcom_push=lambda key, value: None,
+    )
+    ti.task = SimpleNamespace(retries=0)
+    run = dict.fromkeys(("data_interval_start", "data_interval_end", "clear_number", "triggering_user_name"))
+    with pytest.raises(NeedsPerson):
+        operator.execute({"ti": ti, "dag_run": SimpleNamespace(run_type="manual", **run)})
+    given, words = seen.read_text().splitlines()
+    assert parse_dsn(given) == told
+    assert told["password"] not in words, "secrets are on no command line"
+
+
+def test_a_shell_that_can_not_ask_airflow_starts_no_postgresql_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", connections={"postgres": "our_postgres"})
+    for look in (find_postgres, up):
+        with pytest.raises(
+            SetupError, match="PostgreSQL is where Airflow's Connection our_postgres says"
+        ) as told:
+            look(settings)
+        assert "SLUICE_POSTGRES" in told.value.remedy
+    assert not (tmp_path / "home").exists()
+    named = settings.model_copy(update={"postgres": SecretStr("host=db")})
+    assert find_postgres(named) == "host=db"
+
+
+def test_s3_and_kafka_are_given_as_their_clients_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"region_name": "eu-west-1", "endpoint_url": "https://s3.example", "aws_session_token": "token"}
+    kafka = {
+        "bootstrap.servers": "b1:9093,b2:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "ann",
+        "sasl.password": AWKWARD,
+        "ssl.ca.location": "/etc/ca.pem",
+        "group.id": "airflow",
+    }
+    connect(
+        monkeypatch,
+        s3={"conn_type": "aws", "login": "key", "password": AWKWARD, "extra": extra},
+        kafka={"conn_type": "kafka", "extra": kafka},
+    )
+    with environment_of({"s3": "our_s3", "kafka": "our_kafka"}) as given:
+        file = Path(given.pop("SLUICE_KAFKA_PROPERTIES"))
+        assert file.stat().st_mode & 0o777 == 0o600
+        lines = file.read_text().splitlines()
+    assert not file.exists()
+    assert given == {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": AWKWARD,
+        "AWS_SESSION_TOKEN": "token",
+        "SLUICE_S3_REGION": "eu-west-1",
+        "SLUICE_S3_ENDPOINT": "https://s3.example",
+        "SLUICE_KAFKA": "b1:9093,b2:9093",
+    }
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    password = r'p@ss:/?#\\"\\\\ \u00f6'  # escaped for JAAS, then for a file of properties
+    assert sorted(lines) == [
+        f'sasl.jaas.config={module} required username="ann" password="{password}";',
+        "sasl.mechanism=SCRAM-SHA-512",
+        "security.protocol=SASL_SSL",
+        "ssl.truststore.location=/etc/ca.pem",
+        "ssl.truststore.type=PEM",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "seen"),
+    [
+        (
+            "s3",
+            {"conn_type": "aws", "extra": {"role_arn": "arn:aws:iam::1:role/a"}},
+            "names a role to take on",
+        ),
+        (
+            "kafka",
+            {"conn_type": "kafka", "extra": {"sasl.mechanisms": "GSSAPI", "sasl.username": "a"}},
+            "by GSSAPI",
+        ),
+    ],
+)
+def test_a_connection_that_can_not_be_used_is_told(
+    monkeypatch: pytest.MonkeyPatch, kind: str, told: dict[str, Any], seen: str
+) -> None:
+    connect(monkeypatch, **{kind: told})
+    with pytest.raises(SetupError, match=seen), environment_of({kind: f"our_{kind}"}):
+        pass
+
+
+def test_a_connection_that_airflow_has_not_fails_a_task_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_CONNECTIONS", '{"postgres": "nosuch"}')
+    operator: Any = SluiceRunOperator(task_id="run", pipeline="orders")
+    ti = SimpleNamespace(dag_id="orders", run_id="manual", task_id="run", try_number=1, max_tries=0)
+    ti.task = SimpleNamespace(retries=0)
+    run = dict.fromkeys(("data_interval_start", "data_interval_end", "clear_number", "triggering_user_name"))
+    with pytest.raises(NeedsPerson, match="names Airflow's Connection nosuch, which can't be had") as told:
+        operator.execute({"ti": ti, "dag_run": SimpleNamespace(run_type="manual", **run)})
+    assert "`airflow connections get nosuch`" in str(told.value)
+    assert (
+        Retries(retries=3, retry_delay=timedelta(seconds=1)).evaluate(told.value, 1, 3).action.value == "fail"
+    )
+
+
+def test_an_alert_is_posted_where_a_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    with webhook() as posted:
+        extra = {"webhook_endpoint": "/secret/path"}
+        told = {
+            "conn_type": "http",
+            "host": "127.0.0.1",
+            "port": posted.port,
+            "schema": "http",
+            "extra": extra,
+        }
+        connect(monkeypatch, webhook=told)
+        [notifier] = notifiers("failed", "orders", "it failed")
+        assert isinstance(notifier, WebhookNotifier)
+        notifier.notify({})  # type: ignore[typeddict-item]
+        assert posted.wait_for(lambda sent: sent["text"] == "it failed", 30)
