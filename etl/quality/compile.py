@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import StructType
 
+# The types whose condition is a Python function of GX's, which Spark's Python workers evaluate in the pass.
+IN_PYTHON = frozenset(
+    {
+        "expect_column_values_to_be_json_parseable",
+        "expect_column_values_to_match_json_schema",
+        "expect_column_values_to_match_strftime_format",
+    }
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledRule:
@@ -42,6 +51,11 @@ class CompiledRule:
         if self.plan is None:
             return "gx"
         return "pass" if self.plan.looks_at_rows else "reader"
+
+    @property
+    def outside_spark(self) -> bool:
+        """Tell whether it is evaluated by more than Spark's own expressions: in Python, or by GX in jobs of its own."""
+        return self.where == "gx" or self.declared.kind in IN_PYTHON
 
 
 @dataclass(frozen=True, kw_only=True)

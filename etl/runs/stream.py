@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from etl.quality.rules import Rules
     from etl.runs.opened import OpenedPipeline
     from etl.runs.query import BatchFailure, OnBatch
     from etl.runs.workspace import Workspace
@@ -140,7 +141,7 @@ class StreamRun:
             self._require_readable(opened)  # tells what is gone
             raise
         except SparkEnded as error:
-            if (again := self._ends_again(failure, error)) is not None:
+            if (again := self._ends_again(opened, failure, error)) is not None:
                 raise again from error
             raise
         except SideInputsChanged as changed:
@@ -186,7 +187,9 @@ class StreamRun:
         with transaction(self._dsn) as cursor:
             return deliveries.delivery_of_batch(cursor, self.stream_id, batch)
 
-    def _ends_again(self, failure: BatchFailure, error: SparkEnded) -> BatchEndsSpark | None:
+    def _ends_again(
+        self, opened: OpenedPipeline, failure: BatchFailure, error: SparkEnded
+    ) -> BatchEndsSpark | None:
         """Return the error of a batch that has ended Spark again and again, and so is a person's; None for another."""
         failure.await_end(COMMIT_SECONDS)
         try:
@@ -202,8 +205,8 @@ class StreamRun:
         return BatchEndsSpark(
             f"Batch {batch} of {name} has ended Spark at each of {pluralize(tries, 'try', 'tries')}, the last time so:"
             f" {error.seen.removesuffix('.')}.{_reading(files)}",
-            remedy=f"{one_file(name, files)}correct what the transform does to it, or give Spark more memory"
-            " (spark.driver.memory in SLUICE_SPARK_CONF), then run again; or"
+            remedy=f"{one_file(name, files)}correct what the transform{_or_rules(opened.rules)} does to it, or give"
+            " Spark more memory (spark.driver.memory in SLUICE_SPARK_CONF), then run again; or"
             f" {StreamDelivery().smaller(name)}. Of the last time: {error.remedy}",
         )
 
@@ -218,12 +221,13 @@ class StreamRun:
             return
         name, files, again = self.pipeline.name, self._files_of(killed.batch_id), run_command(self.pipeline)
         host, _, process = killed.holder.partition("/")
+        rule = ", or a rule of the suite," if self.pipeline.suite else ""
         raise BatchEndsSpark(
             f"Batch {killed.batch_id} of {name} was not tried again: at each of"
             f" {pluralize(killed.tries, 'try', 'tries')} the whole run was killed or cut off, the last one as process"
             f" {process} of {host}, last seen at {killed.seen_at} UTC.{_reading(files)}",
             remedy=f"`dmesg` on {host} tells whether the kernel ended it for want of memory; {one_file(name, files)}correct"
-            f" what the transform does to it, or give the run more memory; or {StreamDelivery().smaller(name)}."
+            f" what the transform{rule} does to it, or give the run more memory; or {StreamDelivery().smaller(name)}."
             f" `{again}` then tries it once more",
         )
 
@@ -292,6 +296,15 @@ class StreamRun:
     def _require_readable(self, opened: OpenedPipeline) -> None:
         """Raise where what comes next can't be read, or Spark could not go on with the checkpoint."""
         opened.source.require_readable(self._dsn, self.stream.state(self.stream_id), self._checkpoint())
+
+
+def _or_rules(rules: Rules) -> str:
+    """Name the rules that may have ended Spark as well, those first that more than Spark's own expressions evaluate."""
+    if not rules.suite.rules:
+        return ""
+    outside = [rule.declared.reason for rule in rules.suite.rules if rule.outside_spark]
+    which = f" (evaluated in Python or by GX: {first_few(outside)})" if outside else ""
+    return f", or a rule of the suite{which},"
 
 
 def _reading(files: Sequence[str]) -> str:

@@ -131,8 +131,9 @@ def telling_of_end(spark: SparkSession) -> Iterator[None]:
         if said := found.get(Cause.WORKER_ENDED):
             raise SparkEnded(
                 f"A Python worker of Spark ended in the middle of its task: {said}",
-                remedy="`dmesg` tells whether the kernel ended it for want of memory; a library that the transform calls"
-                f" may have as well. {_LESS[0].upper()}{_LESS[1:]}, or give the machine more memory; then run again",
+                remedy="`dmesg` tells whether the kernel ended it for want of memory; a library that the transform or a"
+                f" rule calls may have as well. {_LESS[0].upper()}{_LESS[1:]}, or give the machine more"
+                " memory; then run again",
             ) from error
         raise
 

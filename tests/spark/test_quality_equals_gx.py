@@ -14,7 +14,7 @@ from great_expectations.expectations import core
 from pyspark.sql import DataFrame, SparkSession
 
 from etl.common.errors import SetupError
-from etl.quality.compile import compile_suite
+from etl.quality.compile import IN_PYTHON, compile_suite
 from tests.support.environment import REPOSITORY
 from tests.support.quality.drawn_suites import draw_frame, draw_suite
 from tests.support.quality.gx_by_itself import by_gx, differences
@@ -293,12 +293,14 @@ def test_one_pass_equals_gx_for_the_rest_of_its_types(spark: SparkSession) -> No
 
 
 def test_the_docs_say_of_every_type_of_gx_where_it_is_evaluated(spark: SparkSession) -> None:
-    kinds: dict[str, set[str]] = {"refused": set()}
+    kinds, in_python = {"refused": set[str]()}, set[str]()
     for rules, schema in ((FIXED["expectations"], SCHEMA), (REST_RULES, REST_SCHEMA)):
         frame = spark.createDataFrame([], schema)
         plain = [rule for rule in rules if "row_condition" not in rule["kwargs"]]
         for rule in compile_suite({"name": "types", "expectations": plain}, frame.schema, spark).rules:
             kinds.setdefault(rule.where, set()).add(rule.declared.kind)
+            if calls_python(frame.select(*rule.flags)):
+                in_python.add(rule.declared.kind)
     for refused in NOT_FOR_SPARK:
         with pytest.raises(SetupError, match=r"No provider|does not currently support"):
             compile_suite({"name": "types", "expectations": [refused]}, frame.schema, spark)
@@ -307,6 +309,14 @@ def test_the_docs_say_of_every_type_of_gx_where_it_is_evaluated(spark: SparkSess
     assert sum(map(len, kinds.values())) == len(set.union(*kinds.values())), "each type in one place"
     assert len(kinds["pass"]) >= 25
     assert documented() == kinds
+    assert in_python == IN_PYTHON
+
+
+def calls_python(frame: DataFrame) -> bool:
+    """Tell whether Spark's plan has a Python function."""
+    jvm: Any = frame.sparkSession._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    return bool(frame._jdf.queryExecution().analyzed().containsPattern(pattern))
 
 
 def types_of_gx() -> set[str]:

@@ -13,7 +13,7 @@ from etl.operations.control.status import states
 from etl.operations.suites.try_out import try_out
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
-from tests.support.data.orders import DECLARATION, NAME, Landed, orders
+from tests.support.data.orders import DECLARATION, NAME, RULES, Landed, orders, rule
 from tests.support.home import Home, once_at
 
 KILLS = """
@@ -34,6 +34,7 @@ KILLER = replace(orders(9, 1)[0], shop="x1")
 def test_a_batch_that_kills_its_worker_is_a_persons_at_the_third_try(home: Home) -> None:
     declare(home, KILLS)
     landed = home.land("orders/1.jsonl", [*orders(0, 3), KILLER])
+    home.judge(*RULES, rule("column_values_to_be_json_parseable", "parses", "info", column="shop"))
     for _ in range(2):
         with pytest.raises(
             SparkEnded, match="A Python worker of Spark ended in the middle of its task"
@@ -49,7 +50,9 @@ def test_a_batch_that_kills_its_worker_is_a_persons_at_the_third_try(home: Home)
         "Batch 0 of orders has ended Spark at each of 3 tries, the last time so: A Python"
     )
     assert stopped.value.seen.endswith(f"The batch reads 1 file: {file}.")
-    assert f"`sluice try orders --input {shlex.quote(file)}` runs one file alone" in stopped.value.remedy
+    alone = f"`sluice try orders --input {shlex.quote(file)}` runs one file alone"
+    rules = "a rule of the suite (evaluated in Python or by GX: parses)"
+    assert f"{alone}; correct what the transform, or {rules}, does to it" in stopped.value.remedy
     home.assert_holds(Landed())
     [told] = states(home.place, NAME)
     assert told.state == "last run: BatchEndsSpark"
@@ -68,6 +71,7 @@ def test_a_batch_that_kills_its_worker_is_a_persons_at_the_third_try(home: Home)
         home.run()
     assert refused.value.seen.endswith(f" UTC. The batch reads 1 file: {file}.")
     assert refused.value.remedy.endswith("`sluice run orders` then tries it once more")
+    assert "correct what the transform, or a rule of the suite, does to it" in refused.value.remedy
     with once_at(Step.ATTEMPT_OPENED, end_spark), pytest.raises(SparkEnded, match="once more"):
         home.run()
     home.ask("UPDATE sluice.attempt SET outcome = 'fenced', closed_at = now() WHERE closed_at IS NULL")
