@@ -14,6 +14,7 @@ from etl.pipeline.dag_names import replays_of
 from tests.support.airflow.browser import sign_in, signed_in
 from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.data.orders import NAME, NEGATIVE, RULES
+from tests.support.pages.out_of_sight import OUT_OF_SIGHT
 
 BESIDE = replays_of(NAME)
 pytestmark = pytest.mark.timeout(600)
@@ -83,8 +84,14 @@ def room(page: Page) -> tuple[int, int]:
     return int(wide), int(content)
 
 
+def out_of_sight(page: Page) -> list[str]:
+    """Name the boxes of the page within Airflow's frame that are clipped, or scroll without a hint."""
+    found: list[str] = quality(page).locator("html").evaluate(OUT_OF_SIGHT)
+    return found
+
+
 def assert_fits(page: Page) -> int:
-    """Require that nothing of the page sticks out of Airflow's frame, in a window and in a small one.
+    """Require that nothing of the page sticks out of Airflow's frame or is out of sight, in a window and in a small one.
 
     Return how wide the frame is in the window.
     """
@@ -93,6 +100,7 @@ def assert_fits(page: Page) -> int:
         page.set_viewport_size({"width": width, "height": 800})
         beside, content = room(page)
         assert content <= beside, f"{content} px in a frame of {beside}, in a window of {width}"
+        assert out_of_sight(page) == [], f"in a frame of {beside}"
         widths.append(beside)
     return widths[-1]
 
@@ -119,6 +127,8 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(
     expect(shown.locator('.map a[href^="batch/"][title*="of "]').first).to_be_visible()
     assert assert_fits(page) < 1000, "Airflow's panel is open"
     page.screenshot(path=tmp_path / "pipeline.png")
+    shown.locator(".map").first.evaluate("map => { map.style.cssText = 'width: 90px; background: none'; }")
+    assert out_of_sight(page), "a planted fault is found"
 
     page.goto(f"/dags/{NAME}/runs/{quote(run, safe='')}")
     page.get_by_role("link", name="Data quality").first.click()

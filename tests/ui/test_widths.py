@@ -20,6 +20,7 @@ from tests.support.airflow.browser import browser
 from tests.support.databases import new_database
 from tests.support.pages.drawn import BELOW, Make, draw
 from tests.support.pages.history import seed
+from tests.support.pages.out_of_sight import OUT_OF_SIGHT
 
 __all__ = ["browser"]
 
@@ -118,23 +119,6 @@ NAMES = (
     "problem",
 )
 
-# Whatever is wider than its box is told; a box that scrolls may be so where a shadow or a sentence says so.
-OUT_OF_SIGHT = """() => {
-  document.querySelectorAll("details").forEach(one => { one.open = true; });
-  const root = document.documentElement, told = [];
-  const named = one =>
-    `${one.tagName}.${one.className} ${one.scrollWidth} in ${one.clientWidth}: ${one.innerText.slice(0, 60)}`;
-  if (root.scrollWidth > root.clientWidth) told.push("the page: " + named(root));
-  for (const one of document.querySelectorAll("main, main *:not(svg, svg *, select, option, input)")) {
-    const style = getComputedStyle(one), clips = style.overflowX != "visible";
-    if (style.display == "inline" || one.scrollWidth <= one.clientWidth) continue;
-    const hint = one.previousElementSibling;
-    const hinted = style.backgroundAttachment.includes("local")
-      || (hint !== null && hint.matches(".hint") && hint.getBoundingClientRect().height > 0);
-    if (!clips || !hinted) told.push(named(one));
-  }
-  return told;
-}"""
 SHOWN = """box => { const r = box.getBoundingClientRect(), e = document.elementFromPoint(r.right - 3, r.bottom - 3);
   return r.left >= 0 && r.right <= document.documentElement.clientWidth && box.scrollWidth <= box.clientWidth
          && e !== null && box.contains(e); }"""
