@@ -18,7 +18,7 @@ from benchmarks.usual import COLUMNS
 from etl.pipeline import load_pipeline
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectWriter
 from etl.sinks.lake.schema import arrow_schema, iceberg_schema
-from etl.sinks.warehouse.staging import COPY_READ_BYTES
+from etl.sinks.warehouse.packed_rows import COPY_READ_BYTES
 from etl.sources.files import FileSource
 from etl.sources.kinds import require_files
 from etl.sources.open import open_kind

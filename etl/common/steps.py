@@ -16,7 +16,8 @@ class Step(StrEnum):
     ATTEMPT_OPENED = "attempt-opened"
     # on the executors, within one task
     OBJECT_OPENED = "object-opened"
-    ROWS_COPIED = "rows-copied"
+    ROWS_ENCODED = "rows-encoded"
+    ROWS_STAGED = "rows-staged"
     TASK_COMMITTED = "task-committed"
     # on the driver again
     STAGED = "staged"

@@ -43,7 +43,8 @@ from etl.sinks.lake.marker import Newest, tell
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Draft, LakeTable
-from etl.sinks.warehouse.table import drop_idle_staging, merge_quarantine
+from etl.sinks.warehouse.staged_rows import Winners
+from etl.sinks.warehouse.table import drop_idle_staging, hold
 
 log = logging.getLogger("sluice")
 
@@ -69,9 +70,13 @@ class Commit:
     restore: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
 
     @property
-    def winners(self) -> list[int]:
+    def winners(self) -> Winners:
         """Return the tasks whose rows count."""
-        return [report.task for report in self.staged.all]
+        return Winners(
+            tables=self.task.tables,
+            tasks=[report.task for report in self.staged.all],
+            reported=[part for report in self.staged.all for part in report.packed],
+        )
 
 
 ColumnChanges = tuple[str, ...]  # a phrase for each column that was added to the tables, or widened
@@ -311,24 +316,13 @@ def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> N
 
 def _merge(cursor: Cursor, it: Commit) -> None:
     it.context.sinks.warehouse.merge(
-        cursor,
-        it.task.tables,
-        it.winners,
-        expected=it.entry.delivered,
-        identity=it.task.identity,
+        cursor, it.winners, expected=it.entry.delivered, identity=it.task.identity
     )
     reached(Step.ROWS_MERGED)
 
 
 def _hold(cursor: Cursor, it: Commit) -> None:
-    merge_quarantine(
-        cursor,
-        it.task.tables,
-        it.winners,
-        expected=it.entry.quarantined,
-        pipeline=it.entry.pipeline,
-        identity=it.task.identity,
-    )
+    hold(cursor, it.winners, expected=it.entry.quarantined, pipeline=it.entry.pipeline)
     reached(Step.QUARANTINE_MERGED)
 
 

@@ -209,7 +209,13 @@ def stage_task(
 ) -> StageTask:
     """Return what executors must know of an attempt; make its staging tables in the caller's transaction."""
     sinks = context.sinks
-    tables = staging_tables(sinks.dsn, delivery_id, context.lease.run_id, log=context.change_log is not None)
+    tables = staging_tables(
+        sinks.dsn,
+        delivery_id,
+        context.lease.run_id,
+        rows=sinks.mode.merges_rows,
+        log=context.change_log is not None,
+    )
     sinks.warehouse.create_staging(cursor, tables)
     data, quarantine = (
         table.files(table.pointer(cursor) or "", columns, stream_id=context.stream_id, batch_id=batch_id)
@@ -219,6 +225,7 @@ def stage_task(
         )
     )
     return StageTask(
+        pipeline=context.lease.pipeline,
         delivery_id=delivery_id,
         stream_id=context.stream_id,
         batch_id=batch_id,
@@ -231,11 +238,11 @@ def stage_task(
     )
 
 
-def staging_tables(dsn: str, delivery_id: int, run_id: str, *, log: bool) -> StagingTables:
+def staging_tables(dsn: str, delivery_id: int, run_id: str, *, rows: bool, log: bool) -> StagingTables:
     """Name an attempt's staging tables, by its run too: after a restore a number may be given out again."""
     name = f"d{delivery_id}_{run_id[:8]}"
     return StagingTables(
-        dsn=dsn, data=name, quarantine=f"{name}_quarantine", log=f"{name}_log" if log else None
+        dsn=dsn, packed=name, rows=f"{name}_rows" if rows else None, log=f"{name}_log" if log else None
     )
 
 

@@ -17,6 +17,7 @@ from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.limits import breaches, repaired
 from etl.sinks.modes import mode_of
+from etl.sinks.warehouse.packed_rows import PackedRows
 from etl.sinks.warehouse.staging import plain_values
 
 DETAILS_REPORTED = 20  # of a task: what most of its malformed records have in common
@@ -81,6 +82,7 @@ class TaskReport:
     quarantine_files: list[StagedFile] = field(default_factory=list)
     checksum: int = 0
     quarantine_checksum: int = 0
+    packed: list[PackedRows] = field(default_factory=list)  # all for PostgreSQL that it has not staged there
 
     @classmethod
     def of(cls, row_filter: RowFilter, *, partition: int, number: int) -> TaskReport:

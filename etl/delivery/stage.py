@@ -1,15 +1,15 @@
-"""Writes one task's rows to Parquet on S3 and to PostgreSQL's staging tables, in one pass on an executor.
+"""Writes one task's rows to Parquet on S3 and stages them for PostgreSQL, in one pass on an executor.
 
-Nothing that a task writes can be seen by a reader: its objects are in no Iceberg metadata, its rows in a
-staging table of the attempt, under the number of the task. The transaction merges only the rows of tasks
-whose message the driver received, so a task that ran twice counts once. This module imports neither
+Nothing that a task writes can be seen by a reader: its objects are in no Iceberg metadata, its rows in its
+report, or in a staging table of the attempt, under the number of the task. The transaction takes only the rows of
+tasks whose report the driver received, so a task that ran twice counts once. This module imports neither
 pyspark nor pyiceberg, whose import costs each cold worker a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ from etl.sinks.columns import IDENTITY, RowIdentity
 from etl.sinks.keys import without_negative_zeros
 from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
 from etl.sinks.limits import repaired
-from etl.sinks.warehouse.staging import StagingTables, StagingWriter
+from etl.sinks.warehouse.staging import StagingTables, StagingWriter, delivered_wire, held_wire
 
 StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
 UNREADABLE_RAW = "unreadable file: "  # begins what is held in the place of a record, before the reason
@@ -40,6 +40,7 @@ UNREADABLE_RAW = "unreadable file: "  # begins what is held in the place of a re
 class StageTask:
     """All that a task must know to stage its rows; pickled to the executors."""
 
+    pipeline: str
     delivery_id: int
     stream_id: str
     batch_id: int
@@ -56,6 +57,17 @@ class StageTask:
         """Return what each row of the delivery says of itself, in both sinks."""
         return RowIdentity(stream_id=self.stream_id, batch_id=self.batch_id, delivery_id=self.delivery_id)
 
+    def deliver(self, staging: StagingWriter, rows: pa.RecordBatch) -> None:
+        """Stage rows for the pipeline's table: as a table where the commit merges them, else as it copies them."""
+        if self.tables.rows is not None:
+            staging.copy(self.tables.rows, rows)
+        else:
+            staging.pack(delivered_wire(rows, self.identity), held=False)
+
+    def hold(self, staging: StagingWriter, rows: pa.RecordBatch, names: list[str]) -> None:
+        """Stage rows for the quarantine, of which `names` are the transform's columns."""
+        staging.pack(held_wire(rows, names, self.identity, self.pipeline), held=True)
+
 
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int, number: int) -> TaskReport:
     """Write every row of `batches` to exactly one of the two tables, on S3 and in staging, or raise.
@@ -69,10 +81,10 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int,
     quarantine = ObjectWriter(task.quarantine, task.store, task.delivery_id, partition)
     try:
         with StagingWriter(task.tables, number) as staging:
-            staging.copy(_delivered(task, batches, report, data, quarantine, staging))
-            staging.copy_quarantine()
+            for batch in batches:
+                _stage(task, batch, report, data, quarantine, staging)
             report.data_files, report.quarantine_files = data.close(), quarantine.close()
-            staging.commit()
+            report.packed = staging.commit()
     except BaseException:
         data.abort()
         quarantine.abort()
@@ -82,34 +94,31 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int,
     return report
 
 
-def _delivered(
+def _stage(
     task: StageTask,
-    batches: Iterator[pa.RecordBatch],
+    batch: pa.RecordBatch,
     report: TaskReport,
     data: ObjectWriter,
     quarantine: ObjectWriter,
     staging: StagingWriter,
-) -> Iterator[pa.RecordBatch]:
-    """Split each batch, write both halves to S3 and the held one to staging; yield the delivered one."""
+) -> None:
+    """Split a batch into what is delivered and what is held; write both to S3 and stage both."""
     row_filter, names = task.row_filter, task.row_filter.columns.names
-    in_order = [
-        name for name in task.quarantine.schema.names if name in names
-    ]  # the file's, which audit reads
-    for batch in batches:
-        rows = without_negative_zeros(cast_to(batch, row_filter.columns), row_filter.keys)
-        held, reasons = split_rows(row_filter, batch, rows, report)
-        if held is not None:
-            bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons, task.files)
-            report.quarantined += bad.num_rows
-            report.quarantine_checksum = (report.quarantine_checksum + checksum(bad, names)) % MODULUS
-            quarantine.write(_with_identity(bad, task))
-            staging.hold(bad, in_order)
-            rows = rows.filter(pc.invert(held))
-        if rows.num_rows:
-            report.delivered += rows.num_rows
-            report.checksum = (report.checksum + checksum(rows, names)) % MODULUS
-            data.write(_with_identity(rows, task))
-            yield rows
+    rows = without_negative_zeros(cast_to(batch, row_filter.columns), row_filter.keys)
+    held, reasons = split_rows(row_filter, batch, rows, report)
+    if held is not None:
+        bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons, task.files)
+        report.quarantined += bad.num_rows
+        report.quarantine_checksum = (report.quarantine_checksum + checksum(bad, names)) % MODULUS
+        quarantine.write(_with_identity(bad, task))
+        # in the order of the file's columns, which audit reads
+        task.hold(staging, bad, [name for name in task.quarantine.schema.names if name in names])
+        rows = rows.filter(pc.invert(held))
+    if rows.num_rows:
+        report.delivered += rows.num_rows
+        report.checksum = (report.checksum + checksum(rows, names)) % MODULUS
+        data.write(_with_identity(rows, task))
+        task.deliver(staging, rows)
 
 
 def _quarantine_rows(
@@ -147,15 +156,10 @@ def stage_log(
     """
     del partition
     count = 0
-
-    def counted() -> Iterator[pa.RecordBatch]:
-        nonlocal count
+    assert tables.log is not None
+    with StagingWriter(tables, number) as staging:
         for batch in batches:
             count += batch.num_rows
-            yield cast_to(batch, columns)
-
-    assert tables.log is not None
-    with StagingWriter(replace(tables, data=tables.log), number) as staging:
-        staging.copy(counted())
+            staging.copy(tables.log, cast_to(batch, columns))
         staging.commit()
     return number, count

@@ -18,7 +18,7 @@ from etl.common.statements import Statements
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.pipeline.declaration import OutputMode
 from etl.sinks.columns import SYSTEM_COLUMNS
-from etl.sinks.warehouse.staged_rows import StagedRows, names
+from etl.sinks.warehouse.staged_rows import StagedRows, names, refuse_missing
 
 STATEMENTS = Statements(__name__)
 
@@ -38,6 +38,7 @@ class SinkMode(ABC):
 
     output_mode: ClassVar[OutputMode]  # Spark's, in which an aggregate puts out what the sink takes
     only_newest: ClassVar[bool] = False  # each delivery is the whole table, in both sinks
+    merges_rows: ClassVar[bool] = False  # a statement reads staged rows, which have to be a table for that
 
     @property
     def key(self) -> Key | None:
@@ -86,7 +87,7 @@ class AppendMode(SinkMode):
     output_mode = "append"
 
     def merge(self, cursor: Cursor, staged: StagedRows) -> None:
-        _append(cursor, staged)
+        staged.copy(cursor)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class UpsertMode(SinkMode):
 
     sink: Upsert
     output_mode = "update"
+    merges_rows = True
 
     @property
     def key(self) -> Key:
@@ -118,7 +120,7 @@ class UpsertMode(SinkMode):
             keys=names(key.columns),
             newest=sql.Identifier(key.newest),
             assignments=sql.SQL(", ").join(assignments),
-            tasks=list(staged.tasks),
+            tasks=staged.tasks,
             stream=staged.identity.stream_id,
             batch=staged.identity.batch_id,
             delivery=staged.identity.delivery_id,
@@ -137,12 +139,12 @@ class UpsertMode(SinkMode):
             staging=sql.Identifier(staged.staging),
             newest=sql.Identifier(key.newest),
             same_key=sql.SQL(" AND ").join(same),
-            tasks=list(staged.tasks),
+            tasks=staged.tasks,
             delivery=staged.identity.delivery_id,
         )
         [(missing,)] = cursor.fetchall()
         if missing:
-            staged.refuse_missing(cursor, missing)
+            refuse_missing(cursor, staged.target, missing, staged.expected)
 
 
 class ReplaceMode(SinkMode):
@@ -153,7 +155,7 @@ class ReplaceMode(SinkMode):
 
     def merge(self, cursor: Cursor, staged: StagedRows) -> None:
         STATEMENTS.execute(cursor, "delete_all", target=staged.target)
-        _append(cursor, staged)
+        staged.copy(cursor)
 
     def refuse_output(self, pipeline: str, state: Sequence[str], output_mode: str) -> None:
         if state and output_mode != "complete":
@@ -190,22 +192,6 @@ class ReplaceMode(SinkMode):
             f"Each batch of {pipeline} replaces the whole table, so no part of it is new by itself",
             remedy=f'read all of it: `etl.read(spark, "{pipeline}")`',
         )
-
-
-def _append(cursor: Cursor, staged: StagedRows) -> None:
-    """Insert the staged rows; raise StagingLost unless they are as many as the tasks reported."""
-    STATEMENTS.execute(
-        cursor,
-        "merge_append",
-        target=staged.target,
-        columns=names(staged.columns),
-        staging=sql.Identifier(staged.staging),
-        tasks=list(staged.tasks),
-        stream=staged.identity.stream_id,
-        batch=staged.identity.batch_id,
-        delivery=staged.identity.delivery_id,
-    )
-    staged.require_moved(cursor, cursor.rowcount)
 
 
 def mode_of(sink: Sink) -> SinkMode:

@@ -1,8 +1,3 @@
--- name: merge_append
--- Adds the winning tasks' rows; the row count is the number delivered.
-INSERT INTO {target} ({columns}, _stream_id, _batch_id, _delivery_id)
-SELECT {columns}, %(stream)s::uuid, %(batch)s, %(delivery)s FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
-
 -- name: merge_upsert
 -- Adds or updates by key, only by newer rows; among equally new ones the later delivery wins, within one any of them.
 INSERT INTO {target} AS t ({columns}, _stream_id, _batch_id, _delivery_id)

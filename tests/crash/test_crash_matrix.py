@@ -54,7 +54,7 @@ ON_THE_DRIVER = (
 )
 SWAP = ("staged", "rows-merged", "committed")
 MORE_SWAP = ("pipeline-locked", "pointer-swapped")
-ON_EXECUTORS = ("object-opened", "rows-copied", "task-committed")
+ON_EXECUTORS = ("object-opened", "rows-encoded", "rows-staged", "task-committed")
 
 FIRST, MIDDLE = 0, 1
 STEPS = (*ON_THE_DRIVER, *ON_EXECUTORS)
@@ -71,7 +71,8 @@ def long(cases: Sequence[tuple[str, ...] | tuple[str, int]]) -> list[Any]:
     return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
-IN_A_TASK = ["rows-copied", *long([(step,) for step in ON_EXECUTORS if step != "rows-copied"])]
+STAGES = ("rows-encoded", "rows-staged")
+IN_A_TASK = [*STAGES, *long([(step,) for step in ON_EXECUTORS if step not in STAGES])]
 
 
 def test_every_step_of_the_code_has_its_case() -> None:

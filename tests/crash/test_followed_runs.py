@@ -22,7 +22,7 @@ MORE_KILLS = (
     ("attempt-opened", 0),
     ("committed", 1),  # in both sinks, and Spark has not marked it
     (WAITING, 0),
-    ("rows-copied", 0),  # on an executor
+    ("rows-encoded", 0),  # on an executor
     ("batch-done", 0),
     ("pointer-swapped", 1),  # its transaction is under way
     ("lease-taken", 0),  # before it has a query

@@ -22,8 +22,8 @@ Kill = tuple[str, int, int | None, str]
 KILLS_AT_EVERY_STEP: tuple[Kill, ...] = (
     ("lease-taken", 0, NO_TABLE, DRIVER),
     ("attempt-opened", 0, 0, DRIVER),
-    ("object-opened", 0, 0, DRIVER),  # on an executor, as rows-copied and task-committed
-    ("rows-copied", 0, 0, DRIVER),
+    ("object-opened", 0, 0, DRIVER),  # on an executor, as rows-encoded and task-committed
+    ("rows-encoded", 0, 0, DRIVER),
     ("committed", 0, 1, DRIVER),  # batch 0 is committed, and Spark has not marked it as done
     ("task-committed", 1, 1, JVM),
     ("staged", 1, 1, DRIVER),
@@ -39,13 +39,15 @@ KILLS_AT_EVERY_STEP: tuple[Kill, ...] = (
     ("quality-inserted", 3, 3, DRIVER),
     ("batch-done", 3, 4, DRIVER),  # after the last batch there is nothing but Spark's mark
 )
-SOME = ("rows-copied", "committed")
+SOME = ("rows-encoded", "committed")
 KILLS = [kill for kill in KILLS_AT_EVERY_STEP if kill[0] in SOME]
 BATCHES = 4
 
 
 def test_every_step_of_the_code_has_its_kill() -> None:
-    assert {step for step, *_ in KILLS_AT_EVERY_STEP} == {str(step) for step in Step}
+    # rows as few as these stay in the report; test_crash_matrix.py kills where others are staged
+    steps = {str(step) for step in Step if step != Step.ROWS_STAGED}
+    assert {step for step, *_ in KILLS_AT_EVERY_STEP} == steps
 
 
 @pytest.mark.timeout(1800)
@@ -85,7 +87,7 @@ def test_a_run_killed_at_any_point_is_finished_by_the_next_one(runs: Runs, kills
 
 # (step of a replay, whether it has taken the place of what it replays)
 REPLAY_KILLS = (
-    ("rows-copied", False),  # on an executor
+    ("rows-encoded", False),  # on an executor
     ("rows-merged", False),  # its transaction is under way, and what it replaces is out
     ("committed", True),
 )

@@ -22,7 +22,7 @@ from tests.support.killed.runs import PATIENCE, Runs, kill, runs_of
 
 # (step, in which batch, batches delivered afterwards), of a pipeline that keeps state: every step
 STATE_KILLS = (
-    ("rows-copied", 0, 0),  # on an executor, whose part of the state is not written
+    ("rows-encoded", 0, 0),  # on an executor, whose part of the state is not written
     ("staged", 1, 1),  # all of it is
     ("batch-done", 2, 3),
     *((step.value, 3, 3) for step in list(Step)[: list(Step).index(Step.COMMITTED)]),

@@ -20,7 +20,7 @@ KILLS = (
     ("pointer-swapped", 2, 2),  # its transaction is under way
     ("committed", 5, 6),  # batch 5 is delivered, and Spark has not marked it as done
 )
-MORE_KILLS = (("rows-copied", 0, 0), ("committed", 3, 4), ("judged", 6, 6), ("inputs-inserted", 8, 8))
+MORE_KILLS = (("rows-encoded", 0, 0), ("committed", 3, 4), ("judged", 6, 6), ("inputs-inserted", 8, 8))
 MANY, MILLION = 100_000, 1_000_000
 BATCHES, PARTITIONS = 10, 4
 VALUE = """

@@ -526,13 +526,14 @@ def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
         """Begin a zombie's transaction, with rows in the staging table and no end."""
         losing.append(psycopg2.connect(run.sinks.dsn))
         losing[0].cursor().execute(
-            f"INSERT INTO sluice_stage.{batch.staged[0].tables.data} (_task) VALUES (1)"
+            f"INSERT INTO sluice_stage.{batch.staged[0].tables.packed}"
+            " (held, rows, size, packed, _task) VALUES (false, 1, 0, '', 1)"
         )
 
     try:
         deliver(at(run, Step.STAGED, open_copy), batch)
         assert reader(run).difference(oracle.expected(made[:1])) == ""
-        left = [batch.staged[0].tables.data]
+        left = [batch.staged[0].tables.packed]
         assert staged_left(run) == left
         drop_leftover_staging(run.sinks.dsn, "events")  # as the next run does
         assert staged_left(run) == left
@@ -550,7 +551,7 @@ def test_what_another_role_left_in_staging_stops_no_run(
 ) -> None:
     batch = of(made[0])
     deliver(run, batch)
-    left = batch.staged[0].tables.data
+    left = batch.staged[0].tables.packed
     with transaction(make_dsn(run.sinks.dsn, user="postgres")) as superuser:
         superuser.execute(f"ALTER SCHEMA sluice_stage OWNER TO postgres; CREATE TABLE sluice_stage.{left} ()")
         superuser.execute("GRANT USAGE, CREATE ON SCHEMA sluice_stage TO PUBLIC")

@@ -20,6 +20,7 @@ from etl.delivery.deliver import deliver
 from etl.ledger import pipelines
 from etl.services import Services, postgres
 from etl.sinks.lake.lake import Lake
+from etl.sinks.warehouse import staging
 from tests.support import oracle
 from tests.support.arrow_driver import of, start
 from tests.support.databases import clone, database_name, new_database
@@ -154,14 +155,16 @@ def s3_server(services: Services) -> psutil.Process:
 
 
 @pytest.mark.usefixtures("kept")
-@pytest.mark.parametrize("table", ["data", "quarantine"])
+@pytest.mark.parametrize("held", [False, True], ids=["data", "quarantine"])
 def test_a_batch_whose_staged_rows_were_lost_is_staged_again(
-    run: DeliveryContext, made: list[oracle.MadeBatch], table: str
+    run: DeliveryContext, made: list[oracle.MadeBatch], held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(staging, "REPORTED_BYTES", 0)
     batch = of(made[0])
 
     def empty() -> None:
-        oracle.ask(run.sinks.dsn, f"TRUNCATE sluice_stage.{getattr(batch.staged[0].tables, table)}")
+        table = batch.staged[0].tables.packed
+        oracle.ask(run.sinks.dsn, f"DELETE FROM sluice_stage.{table} WHERE held = %s", [held])
 
     deliver(at(run, Step.STAGED, empty), batch)
     assert len(batch.staged) == 2
@@ -172,8 +175,13 @@ def test_a_batch_whose_staged_rows_were_lost_is_staged_again(
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("step", [Step.STAGED, Step.POINTER_SWAPPED])
 def test_postgres_is_killed_and_restarted(
-    short_home: Path, lake: Lake, made: list[oracle.MadeBatch], step: Step
+    short_home: Path,
+    lake: Lake,
+    made: list[oracle.MadeBatch],
+    step: Step,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(staging, "REPORTED_BYTES", 0)
     home = short_home / f"own-{step}"
     home.mkdir(mode=0o711)
     server = postgres.cluster(home, 0)

@@ -370,7 +370,7 @@ def test_staged_rows_of_an_upsert_are_compared_by_the_tables_collations(dsn: str
         " _stream_id uuid, _batch_id bigint, _delivery_id bigint)",
     )
     run = start(dsn, lake, pipeline("keyed", Upsert(keys=("key",), newest="at")), columns=columns)
-    tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
+    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows", log="d9_x_log")
     with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
     found = {
@@ -380,7 +380,7 @@ def test_staged_rows_of_an_upsert_are_compared_by_the_tables_collations(dsn: str
             " WHERE attrelid = %s::regclass AND attname IN ('key', 'at', 'more') ORDER BY attnum",
             (table,),
         )
-        for table in ("warehouse.keyed", "sluice_stage.d9_x", "sluice_stage.d9_x_log")
+        for table in ("warehouse.keyed", "sluice_stage.d9_x_rows", "sluice_stage.d9_x_log")
     }
     assert list(found.values()) == [[("key", "POSIX"), ("at", "its own"), ("more", "default")]] * 3
 

@@ -310,8 +310,7 @@ def test_staging_tables_of_ended_attempts_are_dropped(events: Delivering) -> Non
 
 
 def staging(number: int, events: Delivering) -> list[str]:
-    name = f"d{number}_{events.session.lease.run_id[:8]}"
-    return [name, f"{name}_quarantine"]
+    return [f"d{number}_{events.session.lease.run_id[:8]}"]
 
 
 def test_nothing_is_swept_while_a_batch_is_stopped(events: Delivering) -> None:

@@ -28,6 +28,7 @@ from etl.pipeline import Upsert
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from etl.sinks.open import open_sinks
+from etl.sinks.warehouse import packed_rows, staging
 from tests.support import oracle
 from tests.support.arrow_driver import broken, of, pipeline, start, start_correction
 from tests.support.databases import administer, database_name
@@ -294,16 +295,25 @@ def test_two_tables_whose_long_names_begin_alike_have_an_index_each(
 
 
 def test_a_roles_time_limit_does_not_end_a_task(
-    services: Services, run: DeliveryContext, made: list[oracle.MadeBatch]
+    services: Services,
+    run: DeliveryContext,
+    made: list[oracle.MadeBatch],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(packed_rows, "PART_BYTES", 0)
+    monkeypatch.setattr(staging, "REPORTED_BYTES", 0)
     name = database_name(run.sinks.dsn)
-    administer(services.postgres, f"ALTER DATABASE \"{name}\" SET statement_timeout = '100ms'")
+    limit = "idle_in_transaction_session_timeout = '100ms'"
+    administer(services.postgres, f'ALTER DATABASE "{name}" SET {limit}')
     batch = of(made[0])
 
     def slowly(part: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in part:
             yield rows.slice(0, 1)
-            waited = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY%%' AND now() - query_start > interval '300ms'"
+            waited = (
+                "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY%%' AND state = 'idle in transaction'"
+                " AND now() - state_change > interval '300ms'"
+            )
             while not oracle.ask(services.postgres, waited):
                 threading.Event().wait(0.02)
             yield rows.slice(1)

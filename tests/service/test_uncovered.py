@@ -59,12 +59,12 @@ def test_a_staged_row_that_is_as_new_as_the_tables_leaves_nothing_to_ask_for(
     run = keyed(dsn, lake, columns)
     number = delivered(run, 0, rows(columns, [*names, "gone"], [*(values[t] for t, _ in pairs), values[-1]]))
     staged = rows(columns, names, [values[s] for _, s in pairs])
-    tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
+    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows", log="d9_x_log")
     warehouse = run.sinks.warehouse
     with transaction(dsn) as cursor:
         warehouse.create_staging(cursor, tables)
     with StagingWriter(tables, TASK) as staging:
-        staging.copy(iter([staged]))
+        staging.copy("d9_x_rows", staged)
         staging.commit()
     with transaction(dsn) as cursor:
         asked = warehouse.note_keys_to_restore(cursor, tables, [TASK], [number])
@@ -82,7 +82,7 @@ def test_a_key_that_somebody_emptied_by_hand_is_asked_for_by_nobody(dsn: str, la
     columns = pa.schema([("key", pa.string()), ("at", pa.int64())])
     run = keyed(dsn, lake, columns)
     number = delivered(run, 0, rows(columns, ["a", "b"], [1, 1]))
-    tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
+    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows", log="d9_x_log")
     with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
         cursor.execute("UPDATE warehouse.keyed SET key = NULL WHERE key = 'a'")
@@ -104,10 +104,10 @@ def test_versions_are_compared_by_the_tables_collation_as_the_merge_does(dsn: st
         )
     run = keyed(dsn, lake, columns)
     number = delivered(run, 0, rows(columns, ["up", "down"], ["B", "a"]))
-    tables = StagingTables(dsn=dsn, data="d9_x", quarantine="d9_x_quarantine", log="d9_x_log")
+    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows", log="d9_x_log")
     with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
-        cursor.execute("INSERT INTO sluice_stage.d9_x VALUES ('up', 'a', 7), ('down', 'B', 7)")
+        cursor.execute("INSERT INTO sluice_stage.d9_x_rows VALUES ('up', 'a', 7), ('down', 'B', 7)")
         assert run.sinks.warehouse.note_keys_to_restore(cursor, tables, [TASK], [number]) == 1
         cursor.execute("SELECT key FROM sluice_stage.d9_x_log")
         assert cursor.fetchall() == [("down",)]

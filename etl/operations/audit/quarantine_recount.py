@@ -16,11 +16,11 @@ from etl.operations.audit.recount import BATCH_ROWS, Recount, Unreadable, fill_a
 from etl.sinks.columns import IDENTITY, SYSTEM_COLUMNS
 from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse.copy_out import copy_rows
-from etl.sinks.warehouse.staging import quarantine_wire
+from etl.sinks.warehouse.staging import QUARANTINE_COLUMNS, quarantine_wire
 
 STATEMENTS = Statements(__name__)
 
-TEXTS = ["reasons", "source_path", "raw", "row", "detail"]
+TEXTS = [*QUARANTINE_COLUMNS]
 _SEPARATOR = "\x1f"  # between the reasons of a row
 
 
@@ -67,7 +67,7 @@ def _rows(lake: Lake, uri: str) -> Iterator[pa.RecordBatch]:
 
 def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch in the form that staging gave sluice.quarantine: the columns it had then, in their order."""
-    wire = quarantine_wire(batch, [name for name in batch.schema.names if not is_own(name)], 0)
+    wire = quarantine_wire(batch, [name for name in batch.schema.names if not is_own(name)])
     reasons = pc.binary_join(wire.column("reasons").cast(pa.list_(pa.string())), _SEPARATOR)
     arrays = [reasons, *(wire.column(name) for name in TEXTS[1:]), *(batch.column(n) for n in SYSTEM_COLUMNS)]
     return pa.RecordBatch.from_arrays(arrays, names=[*TEXTS, *SYSTEM_COLUMNS])

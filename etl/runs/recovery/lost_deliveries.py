@@ -363,15 +363,15 @@ class _LakeBatch:
         report = TaskReport(partition=0, task=0)
         names = task.row_filter.columns.names
         with StagingWriter(task.tables, report.task) as staging:
-            staging.copy(self._delivered(task, report))
+            for part in self._delivered(task, report):
+                task.deliver(staging, part)
             for rows in self._rows(self.manifest.quarantine, report.quarantine_files, task.quarantine):
                 held = rows.select([name for name in rows.schema.names if name not in SYSTEM_COLUMNS])
                 report.quarantined += held.num_rows
                 report.quarantine_checksum = (report.quarantine_checksum + checksum(held, names)) % MODULUS
                 report.reasons.update(Counter(r for row in held.column("_reasons").to_pylist() for r in row))
-                staging.hold(held, names)
-            staging.copy_quarantine()
-            staging.commit()
+                task.hold(staging, held, names)
+            report.packed = staging.commit()
         entry = self.manifest.entry
         return Staged(
             reports=[report],

@@ -115,6 +115,8 @@ def _is_of_table(error: psycopg2.Error) -> bool:
     code = error.pgcode or ""
     if code == errorcodes.INSUFFICIENT_PRIVILEGE or "sluice_stage" in str(error):  # a zombie's are gone
         return False
+    if code == errorcodes.PROGRAM_LIMIT_EXCEEDED and "row is too big" in str(error):  # for any table
+        return False
     of_something = bool(code) and code[:2] not in _OF_NO_TABLE
     return of_something or code == errorcodes.OBJECT_NOT_IN_PREREQUISITE_STATE
 
@@ -126,8 +128,9 @@ def _told(error: psycopg2.Error) -> str:
         error.pgcode == errorcodes.CHECK_VIOLATION
         and diag.constraint_name  # else: the key of a missing partition
     )
-    context = (diag.context or "").splitlines()[:1]
-    parts = [diag.message_primary, None if of_row else diag.message_detail, *context]
+    # not the number of a row within a part of the rows, which nobody else sees
+    lines = (line for line in (diag.context or "").splitlines() if not line.startswith("COPY "))
+    parts = [diag.message_primary, None if of_row else diag.message_detail, next(lines, None)]
     return "; ".join(" ".join(part.split()).rstrip(".") for part in parts if part) or str(error).strip()
 
 

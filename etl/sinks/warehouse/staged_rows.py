@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -12,9 +12,42 @@ from etl.common.database import Cursor
 from etl.common.errors import StagingLost, TableRefused
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
-from etl.sinks.columns import RowIdentity
+from etl.sinks.columns import SYSTEM_COLUMNS, RowIdentity
+from etl.sinks.warehouse.packed_rows import PackedRows
+from etl.sinks.warehouse.staging import StagingTables
 
 STATEMENTS = Statements(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winners:
+    """The tasks of an attempt whose rows count, and what their reports brought of these."""
+
+    tables: StagingTables
+    tasks: Sequence[int]
+    reported: Sequence[PackedRows]
+
+    def packed(self, cursor: Cursor, *, held: bool, expected: int) -> Iterator[PackedRows]:
+        """Yield the packed rows, those that are not in the reports from PostgreSQL, a few parts at a time.
+
+        Raises StagingLost at the end unless they were `expected` in number.
+        """
+        brought = [part for part in self.reported if part.held == held]
+        yield from brought
+        if left := expected - sum(part.rows for part in brought):
+            staged = 0
+            for part in self._staged(cursor, held=held):
+                staged += part.rows
+                yield part
+            require_count(self.tables.packed, staged, left)
+
+    def _staged(self, cursor: Cursor, *, held: bool) -> Iterator[PackedRows]:
+        staging = sql.Identifier(self.tables.packed)
+        STATEMENTS.execute(cursor, "open_packed", staging=staging, held=held, tasks=list(self.tasks))
+        while parts := STATEMENTS.execute(cursor, "next_packed").fetchall():
+            for rows, size, packed in parts:
+                yield PackedRows(held=held, rows=rows, size=size, packed=bytes(packed))
+        STATEMENTS.execute(cursor, "close_packed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +56,24 @@ class StagedRows:
 
     target: sql.Identifier
     columns: Sequence[str]  # of the transform's output
-    staging: str  # the staging table
-    tasks: Sequence[int]  # the winning ones
+    winners: Winners
     expected: int  # rows that they reported
     identity: RowIdentity  # that every row is given
+
+    @property
+    def staging(self) -> str:
+        """Return the staging table that has them as rows."""
+        assert self.winners.tables.rows is not None
+        return self.winners.tables.rows
+
+    @property
+    def tasks(self) -> list[int]:
+        return list(self.winners.tasks)
+
+    def copy(self, cursor: Cursor) -> None:
+        """COPY them into the table; raise StagingLost where some are gone, TableRefused where it does not take them all."""
+        columns = [*self.columns, *SYSTEM_COLUMNS]
+        copy_packed(cursor, self.winners, self.target, columns, expected=self.expected, held=False)
 
     def keys_staged(self, cursor: Cursor, keys: Sequence[str]) -> int:
         """Return how many keys are staged; raise StagingLost unless as many rows are as the tasks reported."""
@@ -35,27 +82,41 @@ class StagedRows:
             "count_keys",
             staging=sql.Identifier(self.staging),
             keys=names(keys),
-            tasks=list(self.tasks),
+            tasks=self.tasks,
         )
         [(rows, different)] = cursor.fetchall()
         require_count(self.staging, rows, self.expected)
         return int(different)
 
-    def require_moved(self, cursor: Cursor, moved: int) -> None:
-        """Raise StagingLost where rows are not staged that the tasks reported, TableRefused where they were not moved."""
-        if moved != self.expected:
-            require_staged(cursor, self.staging, self.tasks, self.expected)
-            self.refuse_missing(cursor, self.expected - moved)
 
-    def refuse_missing(self, cursor: Cursor, missing: int) -> NoReturn:
-        """Raise TableRefused: the table does not have rows that were moved into it, though PostgreSQL named no error."""
-        raise TableRefused(
-            f"Table {self.target.as_string(cursor)} did not take {missing:,} of"
-            f" {pluralize(self.expected, 'row')}, and PostgreSQL"
-            " named no error: something on it, or on one of its partitions, keeps rows out. Nothing was delivered",
-            remedy="find what does (a trigger, most likely: `\\d+` in psql, of each partition, too) and take it off; then"
-            " run again",
-        )
+def copy_packed(
+    cursor: Cursor,
+    winners: Winners,
+    target: sql.Identifier,
+    columns: Sequence[str],
+    *,
+    expected: int,
+    held: bool,
+) -> None:
+    """COPY the winners' packed rows of one kind into these columns of a table.
+
+    Raises StagingLost where some of them are gone, TableRefused where the table does not take them all.
+    """
+    into = sql.SQL("{} ({})").format(target, names(columns))
+    parts = winners.packed(cursor, held=held, expected=expected)
+    missing = expected - sum(part.copy(cursor, into) for part in parts)
+    if missing:
+        refuse_missing(cursor, target, missing, expected)
+
+
+def refuse_missing(cursor: Cursor, target: sql.Identifier, missing: int, expected: int) -> NoReturn:
+    """Raise TableRefused: the table does not have rows that were moved into it, though PostgreSQL named no error."""
+    raise TableRefused(
+        f"Table {target.as_string(cursor)} did not take {missing:,} of {pluralize(expected, 'row')}, and PostgreSQL"
+        " named no error: something on it, or on one of its partitions, keeps rows out. Nothing was delivered",
+        remedy="find what does (a trigger, most likely: `\\d+` in psql, of each partition, too) and take it off; then"
+        " run again",
+    )
 
 
 def require_staged(cursor: Cursor, table: str, tasks: Sequence[int], expected: int) -> None:

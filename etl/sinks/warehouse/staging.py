@@ -1,4 +1,4 @@
-"""Writes PostgreSQL's staging tables on an executor: binary COPY, one transaction per task.
+"""Stages a task's rows for the commit: in its report where they are few, else in tables of PostgreSQL.
 
 A staging table is unlogged and belongs to one attempt. If PostgreSQL crashes it is emptied, which the
 commit notices by its count.
@@ -7,29 +7,30 @@ commit notices by its count.
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Iterator
+import uuid
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 import psycopg2
 import psycopg2.extensions
 import pyarrow as pa
 import pyarrow.compute as pc
-from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg2 import sql
 
 from etl.common import steps
 from etl.common.database import CONNECTION
 from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
 from etl.common.steps import Step
+from etl.sinks.columns import RowIdentity
+from etl.sinks.warehouse.packed_rows import PackedRows, RowPacker, copy_encoded, encode
 
 STAGE_SCHEMA = "sluice_stage"
-COPY_READ_BYTES = 1 << 20
-HELD_IN_MEMORY_BYTES = 8 << 20
+REPORTED_BYTES = 256 << 10  # of packed rows; more of one task go to PostgreSQL, as many at a time
 TASK_COLUMN = "_task"
+PACKED = pa.schema({"held": pa.bool_(), "rows": pa.int64(), "size": pa.int64(), "packed": pa.binary()})
+QUARANTINE_COLUMNS = ("reasons", "source_path", "raw", "row", "detail")
 # A task takes as long as its rows, whatever the role's own limits are; a peer that is gone ends it all the same.
 NO_TIME_LIMITS = (
     "SET LOCAL statement_timeout = 0; SET LOCAL transaction_timeout = 0;"
@@ -42,23 +43,24 @@ class StagingTables:
     """Where an attempt's rows wait for the transaction."""
 
     dsn: str = field(repr=False)
-    data: str  # table names within STAGE_SCHEMA
-    quarantine: str
+    packed: str  # table names within STAGE_SCHEMA
+    rows: str | None = None  # of delivered rows that the commit merges, and does not only copy
     log: str | None = None  # of changes that come back into force, where an upsert sink is replayed
 
     @property
     def names(self) -> list[str]:
-        return [name for name in (self.data, self.quarantine, self.log) if name is not None]
+        return [name for name in (self.packed, self.rows, self.log) if name is not None]
 
 
 class StagingWriter:
-    """One task's COPY into both staging tables; nothing of it counts before `commit`."""
+    """Stages one task's rows; nothing of them counts before `commit`."""
 
     def __init__(self, tables: StagingTables, number: int) -> None:
         self._tables = tables
         self._number = number
-        self._held: BinaryIO = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY_BYTES)  # type: ignore[assignment] # noqa: SIM115
-        self._held_encoder: ArrowToPostgresBinaryEncoder | None = None
+        self._packers = {held: RowPacker(held=held) for held in (False, True)}
+        self._parts: list[PackedRows] = []
+        self._sent = False
         self._connection: psycopg2.extensions.connection | None = None
 
     def __enter__(self) -> Self:
@@ -67,95 +69,70 @@ class StagingWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held.close()
         if self._connection is not None:
             self._connection.close()
 
-    def copy(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """COPY all of `batches`, pulling them one by one; no connection is made when there is no row."""
-        encoded = _encode(batches, self._number)
-        first = next(encoded, None)
-        if first is None:
-            return
-        feed = _Feed(first, encoded)
-        try:
-            self._copy(self._tables.data, feed)
-        except psycopg2.Error:
-            if feed.error is not None:  # psycopg2 would tell of a cancelled query
-                raise feed.error from None
-            raise
+    def pack(self, rows: pa.RecordBatch, *, held: bool) -> None:
+        """Pack rows that the commit copies as they are; send what is packed to PostgreSQL once a report can't take it."""
+        self._parts += self._packers[held].add(rows)
+        steps.reached(Step.ROWS_ENCODED)
+        if self._too_large():
+            self._send()
 
-    def hold(self, rows: pa.RecordBatch, names: list[str]) -> None:
-        """Keep quarantined rows (in memory, then on disk) until the COPY under way is over."""
-        wire = quarantine_wire(rows, names, self._number)
-        if self._held_encoder is None:
-            self._held_encoder = ArrowToPostgresBinaryEncoder(wire.schema)
-            self._held.write(self._held_encoder.write_header())
-        self._held.write(self._held_encoder.write_batch(wire))
-
-    def copy_quarantine(self) -> None:
-        if self._held_encoder is not None:
-            self._held.write(self._held_encoder.finish())
-            self._held.seek(0)
-            self._copy(self._tables.quarantine, self._held)
-
-    def commit(self) -> None:
-        if self._connection is not None:
-            self._connection.commit()
-
-    def _copy(self, table: str, source: Any) -> None:
+    def copy(self, table: str, rows: pa.RecordBatch) -> None:
+        """COPY rows into one of the staging tables, as they are."""
         if self._connection is None:
             self._connection = psycopg2.connect(self._tables.dsn, **CONNECTION)
             with self._connection.cursor() as cursor:
                 cursor.execute(NO_TIME_LIMITS)
-        name = sql.Identifier(STAGE_SCHEMA, table)
-        command = sql.SQL("COPY {} FROM STDIN WITH (FORMAT binary)").format(name)
+        numbers = pa.repeat(pa.scalar(self._number, pa.int64()), rows.num_rows)
+        numbered = pa.RecordBatch.from_arrays(
+            [*rows.columns, numbers], names=[*rows.schema.names, TASK_COLUMN]
+        )
+        encoded = encode([numbered])
+        steps.reached(Step.ROWS_ENCODED)
         with self._connection.cursor() as cursor:
-            cursor.copy_expert(command, source, size=COPY_READ_BYTES)
+            copy_encoded(cursor, sql.Identifier(STAGE_SCHEMA, table), encoded)
+        steps.reached(Step.ROWS_STAGED)
+
+    def commit(self) -> list[PackedRows]:
+        """Commit what went to PostgreSQL; return the packed rows that did not, which the report takes along."""
+        for packer in self._packers.values():
+            self._parts += packer.rest()
+        if self._parts and (self._sent or self._too_large()):
+            self._send()
+        if self._connection is not None:
+            self._connection.commit()
+        return self._parts
+
+    def _too_large(self) -> bool:
+        return sum(len(part.packed) for part in self._parts) > REPORTED_BYTES
+
+    def _send(self) -> None:
+        parts = [vars(part) for part in self._parts]
+        self.copy(self._tables.packed, pa.RecordBatch.from_pylist(parts, PACKED))
+        self._parts, self._sent = [], True
 
 
-def _encode(batches: Iterator[pa.RecordBatch], number: int) -> Iterator[bytes]:
-    encoder = None
-    for batch in batches:
-        columns = [*batch.columns, pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)]
-        numbered = pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, TASK_COLUMN])
-        if encoder is None:
-            encoder = ArrowToPostgresBinaryEncoder(numbered.schema)
-            yield encoder.write_header()
-        yield encoder.write_batch(numbered)
-        steps.reached(Step.ROWS_COPIED)
-    if encoder is not None:
-        yield encoder.finish()
+def delivered_wire(rows: pa.RecordBatch, identity: RowIdentity) -> pa.RecordBatch:
+    """Return the rows as the pipeline's table takes them: with the columns that name their delivery."""
+    return _with_constants(rows, identity)
 
 
-class _Feed:
-    """The file that psycopg2's COPY reads, made of chunks as they come."""
-
-    def __init__(self, first: bytes, rest: Iterator[bytes]) -> None:
-        self._rest = rest
-        self._chunk = memoryview(first)
-        self.error: Exception | None = None  # what ended the rows before their end
-
-    def read(self, size: int = -1) -> bytes:
-        while not self._chunk:
-            try:
-                chunk = next(self._rest, None)
-            except Exception as error:
-                self.error = error
-                raise
-            if chunk is None:
-                return b""
-            self._chunk = memoryview(chunk)
-        taken = self._chunk[:size] if size >= 0 else self._chunk
-        self._chunk = self._chunk[len(taken) :]
-        return bytes(taken)
+def held_wire(rows: pa.RecordBatch, names: list[str], identity: RowIdentity, pipeline: str) -> pa.RecordBatch:
+    """Return the rows as sluice.quarantine takes them: QUARANTINE_COLUMNS, those that name their delivery, the pipeline."""
+    return _with_constants(quarantine_wire(rows, names), identity, pipeline)
 
 
-def quarantine_wire(rows: pa.RecordBatch, names: list[str], number: int) -> pa.RecordBatch:
-    """Return the rows as the quarantine staging table takes them.
+def _with_constants(rows: pa.RecordBatch, identity: RowIdentity, *more: str) -> pa.RecordBatch:
+    values = uuid.UUID(identity.stream_id).bytes, identity.batch_id, identity.delivery_id, *more
+    constants = [pa.repeat(pa.scalar(value), rows.num_rows) for value in values]
+    names = [*rows.schema.names, *(f"constant {number}" for number in range(len(values)))]
+    return pa.RecordBatch.from_arrays([*rows.columns, *constants], names=names)
 
-    These are reasons, source_path, raw, row, detail and _task. Rows of an object of an earlier version have no DETAIL.
-    """
+
+def quarantine_wire(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """Return what the rows are in QUARANTINE_COLUMNS. Rows of an object of an earlier version have no DETAIL."""
     malformed = rows.column(RAW).is_valid().to_pylist()
     values = json_rows(rows.select(names))
     detail = rows.column(DETAIL) if DETAIL in rows.schema.names else pa.nulls(rows.num_rows, pa.string())
@@ -166,9 +143,8 @@ def quarantine_wire(rows: pa.RecordBatch, names: list[str], number: int) -> pa.R
             _without_nul(rows.column(RAW)),
             pa.array([None if bad else row for bad, row in zip(malformed, values, strict=True)], pa.string()),
             _without_nul(detail),
-            pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows),
         ],
-        names=["reasons", "source_path", "raw", "row", "detail", TASK_COLUMN],
+        names=QUARANTINE_COLUMNS,
     )
 
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL sink: the pipeline's table, its staging tables, and the merge from one into the other.
+"""The PostgreSQL sink: the pipeline's table, its staging tables, and the merge of staged rows into it.
 
 A merge adds exactly the rows that the winning tasks staged, within the caller's transaction, or the
 transaction fails.
@@ -25,8 +25,8 @@ from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.modes import Key, SinkMode
 from etl.sinks.warehouse import views
 from etl.sinks.warehouse.obstacles import NOTHING, Look, look_at, refusing
-from etl.sinks.warehouse.staged_rows import StagedRows, names, require_staged
-from etl.sinks.warehouse.staging import StagingTables
+from etl.sinks.warehouse.staged_rows import StagedRows, Winners, copy_packed, names, require_staged
+from etl.sinks.warehouse.staging import QUARANTINE_COLUMNS, StagingTables
 
 STATEMENTS = Statements(__name__)
 
@@ -58,6 +58,7 @@ def postgres_type(kind: pa.DataType) -> str:
     return _TYPES[kind]
 
 
+_QUARANTINE = sql.Identifier("sluice", "quarantine")
 KEY_MARKER = -1  # in the place of a task's number: a key of which the log is asked
 
 
@@ -287,11 +288,11 @@ class Warehouse:
             ) from error
 
     def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:
+        STATEMENTS.execute(cursor, "create_packed_staging", staging=sql.Identifier(tables.packed))
         columns = _definitions(self.columns, self._collations(cursor))
-        staging = sql.Identifier(tables.data)
-        STATEMENTS.execute(cursor, "create_staging", staging=staging, columns=columns)
-        staging = sql.Identifier(tables.quarantine)
-        STATEMENTS.execute(cursor, "create_quarantine_staging", staging=staging)
+        if tables.rows is not None:
+            staging = sql.Identifier(tables.rows)
+            STATEMENTS.execute(cursor, "create_row_staging", staging=staging, columns=columns)
         if tables.log is not None:
             staging = sql.Identifier(tables.log)
             STATEMENTS.execute(cursor, "create_log_staging", staging=staging, columns=columns)
@@ -306,24 +307,15 @@ class Warehouse:
         STATEMENTS.execute(cursor, "collations", table=self.target.as_string(cursor))
         return {column: sql.Identifier(schema, name) for column, schema, name in cursor.fetchall()}
 
-    def merge(
-        self,
-        cursor: Cursor,
-        tables: StagingTables,
-        tasks: Sequence[int],
-        *,
-        expected: int,
-        identity: RowIdentity,
-    ) -> None:
-        """Move the `expected` staged rows of the winning `tasks` into the table, or raise StagingLost.
+    def merge(self, cursor: Cursor, winners: Winners, *, expected: int, identity: RowIdentity) -> None:
+        """Move the `expected` rows that the winners staged into the table, or raise StagingLost.
 
-        Every row is given its `identity`.
+        Every row has its `identity` then.
         """
         staged = StagedRows(
             target=self.target,
             columns=self.columns.names,
-            staging=tables.data,
-            tasks=tasks,
+            winners=winners,
             expected=expected,
             identity=identity,
         )
@@ -352,7 +344,7 @@ class Warehouse:
                 sql.SQL("{} IS NOT NULL").format(sql.Identifier(key)) for key in self.keys
             ),
             covered=covered if there else sql.SQL("false"),
-            staging=sql.Identifier(tables.data),
+            staging=sql.Identifier(tables.rows or ""),
             log=sql.Identifier(tables.log or ""),
             marker=sql.Literal(KEY_MARKER),
             tasks=list(tasks),
@@ -387,39 +379,14 @@ def column_types(cursor: Cursor, table: str) -> dict[str, str]:
     return dict(STATEMENTS.execute(cursor, "table_columns", table=table).fetchall())
 
 
-def merge_quarantine(
-    cursor: Cursor,
-    tables: StagingTables,
-    tasks: Sequence[int],
-    *,
-    expected: int,
-    pipeline: str,
-    identity: RowIdentity,
-) -> None:
-    """Move the staged bad rows into sluice.quarantine, or raise StagingLost.
+def hold(cursor: Cursor, winners: Winners, *, expected: int, pipeline: str) -> None:
+    """Move the `expected` bad rows that the winners staged into sluice.quarantine, or raise StagingLost.
 
-    Every row is given its `pipeline` and its `identity`. Raises TableRefused for what others have put on that table.
+    Raises TableRefused for what others have put on that table.
     """
-    staged = StagedRows(
-        target=sql.Identifier("sluice", "quarantine"),
-        columns=(),
-        staging=tables.quarantine,
-        tasks=tasks,
-        expected=expected,
-        identity=identity,
-    )
+    columns = [*QUARANTINE_COLUMNS, "stream_id", "batch_id", "delivery_id", "pipeline"]
     with refusing("sluice.quarantine", pipeline, NOTHING):
-        STATEMENTS.execute(
-            cursor,
-            "merge_quarantine",
-            staging=sql.Identifier(tables.quarantine),
-            tasks=list(tasks),
-            pipeline=pipeline,
-            stream=identity.stream_id,
-            batch=identity.batch_id,
-            delivery=identity.delivery_id,
-        )
-    staged.require_moved(cursor, cursor.rowcount)
+        copy_packed(cursor, winners, _QUARANTINE, columns, expected=expected, held=True)
 
 
 def staging_left(cursor: Cursor, pipeline: str) -> list[str]:

@@ -1,13 +1,14 @@
--- name: create_staging
--- An attempt's staging table of delivered rows; unlogged, for it lives only until the commit, and not vacuumed,
--- for a vacuum would hold it when it is to be dropped.
-CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _task bigint NOT NULL) WITH (autovacuum_enabled = false)
-
--- name: create_quarantine_staging
--- An attempt's staging table of held rows.
+-- name: create_packed_staging
+-- An attempt's staging table of packed rows, which PostgreSQL does not try to compress once more; unlogged, for it lives only
+-- until the commit, and not vacuumed, for a vacuum would hold it when it is to be dropped.
 CREATE UNLOGGED TABLE sluice_stage.{staging}
-    (reasons text[] NOT NULL, source_path text, raw text, row text, detail text, _task bigint NOT NULL)
+    (held boolean NOT NULL, rows bigint NOT NULL, size bigint NOT NULL, packed bytea STORAGE EXTERNAL NOT NULL,
+     _task bigint NOT NULL)
     WITH (autovacuum_enabled = false)
+
+-- name: create_row_staging
+-- An attempt's staging table of delivered rows, as the table has them.
+CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _task bigint NOT NULL) WITH (autovacuum_enabled = false)
 
 -- name: create_log_staging
 -- An attempt's staging table of earlier changes, each with the delivery that brought it.
@@ -23,11 +24,12 @@ DROP TABLE IF EXISTS sluice_stage.{staging}
 LOCK TABLE sluice_stage.{staging} IN ACCESS EXCLUSIVE MODE NOWAIT
 
 -- name: staging_left
--- The staging tables of a pipeline's attempts that are closed, which can't commit any more.
+-- The staging tables of a pipeline's attempts that are closed, which can't commit any more. Earlier versions had one of a
+-- quarantine.
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN sluice.attempt a ON a.delivery_id = substring(c.relname FROM '^d(\d{{1,18}})_')::bigint
 WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' AND a.pipeline = %(pipeline)s AND a.closed_at IS NOT NULL
-  AND regexp_replace(c.relname, '_(quarantine|log)$', '')
+  AND regexp_replace(c.relname, '_(rows|log|quarantine)$', '')
       = format('d%%s_%%s', a.delivery_id, left(a.lease_token::text, 8))
 ORDER BY c.relname
 
@@ -53,12 +55,6 @@ SELECT {keys}, 0, {marker} FROM (
     SELECT {keys} FROM sluice_stage.{log} WHERE _delivery_id = ANY(%(replaced)s)
 ) t
 WHERE {whole} AND NOT EXISTS (SELECT FROM sluice_stage.{log} s WHERE s._task = {marker} AND {same_key})
-
--- name: merge_quarantine
--- Holds the winning tasks' bad rows; the row count is the number held.
-INSERT INTO sluice.quarantine (pipeline, delivery_id, stream_id, batch_id, reasons, source_path, raw, row, detail)
-SELECT %(pipeline)s, %(delivery)s, %(stream)s::uuid, %(batch)s, reasons, source_path, raw, row, detail
-FROM sluice_stage.{staging} WHERE _task = ANY(%(tasks)s)
 
 -- name: create_table
 -- The pipeline's table.

@@ -34,7 +34,8 @@ from .state import (
 FOLDED: dict[Step, Step] = {
     # an upload shows nothing before it is complete, and staged rows are read by their own attempt only
     Step.OBJECT_OPENED: Step.STAGED,
-    Step.ROWS_COPIED: Step.STAGED,
+    Step.ROWS_ENCODED: Step.STAGED,
+    Step.ROWS_STAGED: Step.STAGED,
     Step.TASK_COMMITTED: Step.STAGED,
     Step.JUDGED: Step.STAGED,
     # recover may take any staged attempt, so the manifest adds nothing

@@ -1,0 +1,69 @@
+"""Encodes rows as PostgreSQL's binary COPY takes them, packed; tasks make them so, and a commit copies them into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+
+import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder
+from psycopg2 import sql
+
+from etl.common.database import Cursor
+
+PART_BYTES = 1 << 20  # of Arrow memory, before encoding
+COPY_READ_BYTES = 1 << 20
+_CODEC = pa.Codec("zstd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedRows:
+    """Rows of one table as one COPY takes them, compressed."""
+
+    held: bool  # they are for the quarantine
+    rows: int
+    size: int  # bytes, unpacked
+    packed: bytes
+
+    def copy(self, cursor: Cursor, into: sql.Composable) -> int:
+        """COPY the rows into a table and its named columns; return how many it took."""
+        return copy_encoded(cursor, into, _CODEC.decompress(self.packed, self.size, asbytes=True))
+
+
+@dataclass(kw_only=True)
+class RowPacker:
+    """Packs batches of one schema, in parts of at least PART_BYTES."""
+
+    held: bool
+    _waiting: list[pa.RecordBatch] = field(default_factory=list)
+    _bytes: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[PackedRows]:
+        """Take a batch; yield the part that it fills."""
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= PART_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[PackedRows]:
+        """Yield what fills no part, if there is any."""
+        if self._waiting:
+            encoded, rows = encode(self._waiting), sum(batch.num_rows for batch in self._waiting)
+            self._waiting, self._bytes = [], 0
+            packed = _CODEC.compress(encoded, asbytes=True)
+            yield PackedRows(held=self.held, rows=rows, size=len(encoded), packed=packed)
+
+
+def encode(batches: Sequence[pa.RecordBatch]) -> bytes:
+    """Write batches of one schema as one binary COPY takes them."""
+    encoder = ArrowToPostgresBinaryEncoder(batches[0].schema)
+    parts = [encoder.write_header(), *map(encoder.write_batch, batches), encoder.finish()]
+    return b"".join(parts)
+
+
+def copy_encoded(cursor: Cursor, into: sql.Composable, encoded: bytes) -> int:
+    """COPY encoded rows into a table, or its named columns; return how many it took."""
+    command = sql.SQL("COPY {} FROM STDIN WITH (FORMAT binary)").format(into)
+    cursor.copy_expert(command, BytesIO(encoded), size=COPY_READ_BYTES)
+    return int(cursor.rowcount)
