@@ -1,4 +1,5 @@
-"""Sluice: exactly-once micro-batch ETL, with its public functions `read`, `delivered`, `session`, `check` and `try_out`."""
+"""Sluice: exactly-once micro-batch ETL, with its public functions `read`, `changes`, `delivered`, `session`, `check` and
+`try_out`."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 _PUBLIC = {  # what users call, and where it is
     "read": ("etl.operations.serving.read", "read"),
+    "changes": ("etl.operations.serving.changes", "changes"),
     "delivered": ("etl.operations.serving.read", "delivered"),
     "check": ("etl.operations.projects.check", "check"),
     "session": ("etl.spark.session", "session"),

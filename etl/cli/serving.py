@@ -1,11 +1,14 @@
-"""`sluice publish`, `files` and `env`: names, objects and settings for readers."""
+"""`sluice publish`, `files`, `consumers` and `env`: names, objects, places and settings for readers."""
 
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
+from rich.table import Column, Table
 
 from etl.cli.shared import (
     DONE_OR_NOT,
@@ -18,9 +21,13 @@ from etl.cli.shared import (
     print_json,
     print_result,
     result_to_stdout,
+    shown,
     who,
 )
 from etl.spark.signals import leaves
+
+if TYPE_CHECKING:
+    from etl.operations.serving.consumers import ConsumerLag
 
 
 def publish(
@@ -81,3 +88,79 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
         print_json(committed.json())
     else:
         print_result("".join(f"{file.path}\n" for file in committed.files))
+
+
+def consumers(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; all by default.")
+    ] = None,
+    consumer: Annotated[
+        str | None, typer.Argument(metavar="[CONSUMER]", help="The consumer to put elsewhere, or to forget.")
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DELIVERY",
+            help="Put its place behind this delivery, or to `start` or `newest`; a new name makes a consumer there.",
+        ),
+    ] = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Forget it; a sweep keeps nothing for it any more.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List who reads what pipelines have delivered, up to where, and how far each is behind."""
+    from etl.common.errors import SetupError
+    from etl.operations.serving import consumers as serving
+
+    if (after is not None or forget) and consumer is None:
+        raise SetupError(
+            "Whose place is meant?", remedy="`sluice consumers PIPELINE CONSUMER --after DELIVERY`"
+        )
+    if after is not None and forget:
+        raise SetupError("Give either --after or --forget", remedy="`sluice consumers --help`")
+    workspace = open_workspace()
+    if name is not None:
+        load_if_right(name, workspace)  # or it is refused, where nobody knows the pipeline
+    dsn = workspace.services.postgres
+    if name is not None and consumer is not None and after is not None:
+        leaves(DONE_OR_NOT)
+        serving.put(dsn, name, consumer, after)
+    elif name is not None and consumer is not None and forget:
+        leaves(DONE_OR_NOT)
+        serving.forget(dsn, name, consumer)
+        if not as_json:
+            out.print(shown(f"{consumer}: no longer a consumer of {name}"))
+            return
+    found = [one for one in serving.lags(dsn, name) if consumer in (None, one.consumer)]
+    if as_json:
+        print_json([one.json() for one in found])
+    elif not found:
+        whom = "" if consumer is None else f" called {consumer}"
+        out.print(shown(f"no consumer{whom}; etl.changes(…, consumer=…) makes one: docs/consumers.md"))
+    else:
+        out.print(_lag_table(found))
+
+
+def _lag_table(found: Sequence[ConsumerLag]) -> Table:
+    texts, figures = ("pipeline", "consumer"), ("has read", "newest", "deliveries", "rows", "behind", "moved")
+    columns = (Column(name, overflow="fold") for name in texts)
+    counts = (Column(name, justify="right", no_wrap=True) for name in figures)
+    table = Table(*columns, *counts, box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    for one in found:
+        places = (
+            str(place) if place is not None else "-" for place in (one.delivery_id, one.newest_delivery)
+        )
+        behind = "-" if one.seconds is None else _roughly(one.seconds)
+        moved = "never" if one.moved_at is None else f"{one.moved_at.astimezone():%m-%d %H:%M}"
+        lag = (f"{one.deliveries:,}", f"{one.rows:,}", behind)
+        table.add_row(one.pipeline, one.consumer, *places, *lag, moved)
+    return table
+
+
+def _roughly(seconds: float) -> str:
+    """Write a time in its largest unit of which it has more than one."""
+    for unit, of in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * of:
+            return f"{seconds / of:,.0f} {unit}"
+    return f"{seconds:.0f} s"

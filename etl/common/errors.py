@@ -79,6 +79,10 @@ class InputsUnreadable(NeedsPerson):
         self.stops = tuple(stops)  # a sentence for each file, with the reason
 
 
+class RowsSwept(NeedsPerson):
+    """A consumer is to take back rows whose objects are gone from the lake; its place was not moved."""
+
+
 class FewerRows(NeedsPerson):
     """A replay would deliver fewer rows than it replaces, by more than is declared; nothing was changed."""
 
@@ -172,6 +176,12 @@ class Fenced(SluiceError):
             f"Another run took the lease of {pipeline}",
             remedy=f"let that run end, then `sluice run {pipeline}`",
         )
+
+
+class PlaceMoved(SluiceError):
+    """Another run of a consumer has moved its place meanwhile; what this one made must not be kept (exit 75)."""
+
+    exit_code = 75
 
 
 class CommitUnknown(SluiceError):

@@ -486,6 +486,41 @@ def test_rows_that_are_chosen_are_counted_alone(events: Delivering, shell: Shell
     assert none.out == "events: no such row\n"
 
 
+def test_consumers_are_listed_with_their_lag_put_elsewhere_and_forgotten(
+    events: Delivering, shell: Shell
+) -> None:
+    assert "no consumer; etl.changes" in shell.forked("consumers").out
+    first, second = (
+        str(number)
+        for (number,) in events.execute("SELECT delivery_id FROM sluice.delivery ORDER BY commit_seq")
+    )
+    made = shell.forked("consumers", "events", "delays", "--after", first)
+    heading, _, line = made.out.splitlines()
+    assert " ".join(heading.split()) == "pipeline consumer has read newest deliveries rows behind moved"
+    assert line.split()[:6] == ["events", "delays", first, second, "1", "30"]
+    [found] = json.loads(shell.forked("consumers", "--json").out)
+    assert {name: found[name] for name in ("pipeline", "consumer", "deliveries", "rows")} == {
+        "pipeline": "events",
+        "consumer": "delays",
+        "deliveries": 1,
+        "rows": 30,
+    }
+    put = shell.forked("consumers", "events", "delays", "--after", "newest", "--json")
+    assert json.loads(put.out)[0]["deliveries"] == 0
+    for words, told in {
+        ("events", "--after", "1"): "Whose place is meant?",
+        ("events", "delays", "--after", "1", "--forget"): "either --after or --forget",
+        ("events", "delays", "--after", "99"): "has no delivery 99",
+        ("events", "delay", "--forget"): "did you mean delays?",
+        ("events", "", "--after", "start"): "is no name of a consumer",
+        ("evnts",): "No pipeline is called 'evnts'",
+    }.items():
+        refused = shell.forked("consumers", *words)
+        assert (refused.code, told in refused.said) == (2, True), refused.said
+    assert shell.forked("consumers", "events", "delays", "--forget").code == 0
+    assert "no consumer; etl.changes" in shell.forked("consumers", "events").out
+
+
 def test_what_a_pipelines_file_or_a_library_prints_is_no_part_of_a_result(
     events: Delivering, shell: Shell
 ) -> None:

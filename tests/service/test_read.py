@@ -236,7 +236,7 @@ def test_importing_etl_imports_neither_pyspark_nor_pyiceberg() -> None:
     code = "import etl, sys; print(*(n for n in ('pyspark', 'pyiceberg', 'boto3') if n in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""
-    names = ("read", "delivered", "session", "try_out")
+    names = ("read", "changes", "delivered", "session", "try_out")
     code = f"import etl; print(*(callable(getattr(etl, name)) for name in {names}))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["True"] * 4
+    assert done.stdout.split() == ["True"] * 5

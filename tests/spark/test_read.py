@@ -1,4 +1,4 @@
-"""etl.read gives Spark exactly the delivered rows, in the table's own columns and types."""
+"""etl.read and etl.changes give Spark exactly the delivered rows, in the table's own columns and types."""
 
 from __future__ import annotations
 
@@ -49,11 +49,16 @@ try:
 except SetupError as error:
     refused = str(error)
 whole = etl.read(spark, "events")
+with etl.changes(spark, "events", consumer="delays") as new:
+    changes = new.rows
+    seen = sorted((row.id, row._delivery_id, row._change, row._changed_by, row._commit_seq) for row in changes.collect())
 print(json.dumps({
     "schema": whole.schema.simpleString(), "all": ids(),
     "batch": ids(batches=[1]), "delivery": ids(deliveries=[1]),
     "both": ids(batches=[0], deliveries=[2]), "skipping": ids(deliveries=[2], skip_replaced=True), "refused": refused,
     "places": sorted({row.place for row in whole.collect()}),
+    "changes": changes.schema.simpleString(), "seen": seen,
+    "then": etl.changes(spark, "events", consumer="delays").rows.count(),
 }))
 """
 
@@ -95,10 +100,15 @@ def test_spark_reads_exactly_what_was_delivered(
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["schema"] == (
-        "struct<id:bigint,at:timestamp,local:timestamp_ntz,amount:decimal(12,2),place:string,"
-        "_stream_id:string,_batch_id:bigint,_delivery_id:bigint>"
+    columns = (
+        "id:bigint,at:timestamp,local:timestamp_ntz,amount:decimal(12,2),place:string,"
+        "_stream_id:string,_batch_id:bigint,_delivery_id:bigint"
     )
+    assert found["schema"] == f"struct<{columns}>"
+    assert found["changes"] == f"struct<{columns},_change:string,_changed_by:bigint,_commit_seq:bigint>"
+    of = {1: range(2, 20), 2: range(20, 30)}
+    assert found["seen"] == [[n, one, "insert", one, one] for one, numbers in of.items() for n in numbers]
+    assert found["then"] == 0
     assert found["all"] == list(range(2, 30))
     assert found["batch"] == list(range(20, 30))
     assert found["delivery"] == list(range(2, 20))

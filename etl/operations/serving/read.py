@@ -117,7 +117,7 @@ def delivered(
     in the place of `after` leaves nothing out, and reads nothing twice. Raises LedgerBehind where PostgreSQL has lost the
     commit `after`.
     """
-    workspace, pipeline = _opened(pipeline, settings)
+    workspace, pipeline = opened(pipeline, settings)
     mode_of(pipeline.sink).refuse_increments(pipeline.name)
     dsn = workspace.services.postgres
     migrate(dsn)
@@ -170,7 +170,7 @@ def read(
     passed over with `skip_replaced`: its rows are now those of the delivery that took its place, which is told by an
     event of its own. `spark` needs S3A and credentials of the AWS chain, as a session of Sluice has them.
     """
-    workspace, pipeline = _opened(pipeline, settings)
+    workspace, pipeline = opened(pipeline, settings)
     now = moment(workspace, pipeline)
     if now.pointer is None:
         raise SetupError(f"Pipeline {pipeline.name} has no table yet", remedy=f"`sluice run {pipeline.name}`")
@@ -186,7 +186,7 @@ def read(
     return parquet(spark, [one.path for one in now.files if one.delivery_id in wanted], schema)
 
 
-def _opened(pipeline: str | Pipeline, settings: Settings | None) -> tuple[Workspace, Pipeline]:
+def opened(pipeline: str | Pipeline, settings: Settings | None) -> tuple[Workspace, Pipeline]:
     """Open the place of these settings, and find the pipeline as it is declared there."""
     from etl.runs.workspace import Workspace
 

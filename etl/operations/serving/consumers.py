@@ -1,0 +1,84 @@
+"""Lists who reads a pipeline and how far each is behind; puts a consumer's place elsewhere, and forgets consumers."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etl.common.database import migrate, rows_as, transaction
+from etl.common.errors import SetupError
+from etl.common.statements import Statements
+from etl.common.wording import meant
+from etl.ledger.consumers import require_name
+
+STATEMENTS = Statements(__name__)
+
+START, NEWEST = "start", "newest"  # places that every pipeline has
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerLag:
+    """A consumer's place, and how far that is behind its pipeline's newest delivery."""
+
+    consumer: str
+    pipeline: str
+    commit_seq: int  # its place; 0: it has read nothing
+    delivery_id: int | None  # of that commit
+    newest_seq: int
+    newest_delivery: int | None
+    deliveries: int  # committed after its place; negative where PostgreSQL went back in time
+    rows: int  # that came or left with them
+    behind_since: dt.datetime | None  # when the first of them was committed; None: it has read all
+    seconds: float | None  # since then
+    moved_at: dt.datetime | None  # None: never
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def lags(dsn: str, pipeline: str | None = None) -> Sequence[ConsumerLag]:
+    """Read how far each consumer is behind, of one pipeline or of all."""
+    migrate(dsn)
+    with transaction(dsn, one_snapshot=True) as cursor:
+        return rows_as(STATEMENTS.execute(cursor, "lags", pipeline=pipeline), ConsumerLag)
+
+
+def put(dsn: str, pipeline: str, consumer: str, after: str) -> int:
+    """Put the consumer's place behind a delivery, `start` or `newest`, and return that commit; make it where it is new.
+
+    A run of it that is under way can't move its place any more. Raises SetupError where there is no such place.
+    """
+    require_name(consumer)
+    migrate(dsn)
+    number = int(after) if after.isdecimal() and len(after) < 19 else None
+    if number is None and after not in (START, NEWEST):
+        raise SetupError(
+            f"--after {after}: no delivery's number, {START} or {NEWEST}",
+            remedy=f"`sluice deliveries {pipeline}` lists the deliveries",
+        )
+    with transaction(dsn) as cursor:
+        record = STATEMENTS.execute(cursor, "commits", pipeline=pipeline, delivery=number).fetchone()
+        if record is None:
+            raise SetupError(f"Pipeline {pipeline} has never run", remedy=f"`sluice run {pipeline}`")
+        newest, of_delivery = record
+        commit = of_delivery if number is not None else {START: 0, NEWEST: newest}[after]
+        if commit is None:
+            raise SetupError(
+                f"Pipeline {pipeline} has no delivery {number}",
+                remedy=f"`sluice deliveries {pipeline}` lists the deliveries",
+            )
+        STATEMENTS.execute(cursor, "put", pipeline=pipeline, consumer=consumer, commit=commit)
+    return int(commit)
+
+
+def forget(dsn: str, pipeline: str, consumer: str) -> None:
+    """Forget a consumer: nothing is kept for it any more. Raises SetupError where there is none."""
+    known = [one.consumer for one in lags(dsn, pipeline)]
+    with transaction(dsn) as cursor:
+        if STATEMENTS.execute(cursor, "forget", pipeline=pipeline, consumer=consumer).rowcount == 0:
+            raise SetupError(
+                f"Pipeline {pipeline} has no consumer {consumer}{meant(consumer, known)}",
+                remedy=f"`sluice consumers {pipeline}` lists them",
+            )

@@ -1,0 +1,23 @@
+-- name: lags
+-- How far each consumer is behind, of one pipeline or of all.
+SELECT l.consumer, l.pipeline, l.commit_seq, l.delivery_id, l.newest_seq, l.newest_delivery, l.deliveries, l.rows, l.behind_since,
+       extract(epoch FROM now() - l.behind_since)::float8 AS seconds, l.moved_at
+FROM sluice.consumer_lag l WHERE %(pipeline)s::text IS NULL OR l.pipeline = %(pipeline)s ORDER BY l.pipeline, l.consumer
+
+-- name: commits
+-- The pipeline's newest commit, and that of one of its deliveries (null: it has no such delivery).
+SELECT p.commit_seq, d.commit_seq FROM sluice.pipeline p
+LEFT JOIN sluice.delivery d ON d.pipeline = p.name AND d.delivery_id = %(delivery)s WHERE p.name = %(pipeline)s
+
+-- name: put
+-- Puts the consumer's place behind a commit, or makes the consumer there.
+INSERT INTO sluice.consumer AS c (pipeline, name, commit_seq, delivery_id, moved_at)
+SELECT p.name, %(consumer)s, %(commit)s, d.delivery_id, now()
+FROM sluice.pipeline p LEFT JOIN sluice.delivery d ON d.pipeline = p.name AND d.commit_seq = %(commit)s
+WHERE p.name = %(pipeline)s
+ON CONFLICT (pipeline, name) DO UPDATE
+SET commit_seq = excluded.commit_seq, delivery_id = excluded.delivery_id, moved_at = excluded.moved_at
+
+-- name: forget
+-- Forgets the consumer; the row count is 0 where there is none.
+DELETE FROM sluice.consumer WHERE (pipeline, name) = (%(pipeline)s, %(consumer)s)
