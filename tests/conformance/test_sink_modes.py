@@ -19,7 +19,8 @@ import pytest
 
 from etl.common import steps
 from etl.common.database import transaction
-from etl.common.errors import NeedsPerson, SetupError, StagingLost, TableRefused
+from etl.common.errors import NeedsPerson, RowsSwept, SetupError, StagingLost, TableRefused
+from etl.common.settings import Settings
 from etl.common.steps import Step
 from etl.delivery import correction
 from etl.delivery import deliver as delivery
@@ -28,12 +29,15 @@ from etl.delivery.commit import FREE_DRAFTS
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver_correction
 from etl.operations.audit.audit import audit
-from etl.operations.maintenance.sweep import sweep_lake
+from etl.operations.maintenance.sweep import SweepReport, sweep_lake
+from etl.operations.serving import consumers
+from etl.operations.serving.changes import Changes, changes
 from etl.operations.serving.read import moment
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.runs.heartbeat import make_known
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
+from etl.sinks.lake.table import RETAINED_SNAPSHOTS
 from etl.sinks.modes import SinkMode, mode_of
 from etl.sinks.open import sink_problems
 from etl.sinks.warehouse import staging
@@ -325,6 +329,87 @@ def test_a_sweep_takes_nothing_that_is_in_force(events: Delivering, case: Case) 
     deliver_all(events)
     sweep_lake(events.dsn, events.place.lake, events.pipeline, horizon=dt.timedelta(0))
     assert_holds(events, case, [case.delivered(rows) for rows in BATCHES])
+
+
+@pytest.fixture
+def asked(
+    events: Delivering, settings_for: Callable[..., Settings], tmp_path: Path
+) -> Callable[..., Changes]:
+    """`etl.changes` of the pipeline's own place, without Spark, by consumer `sums` unless told."""
+    settings = settings_for(tmp_path / "home", postgres=events.dsn, lake=events.place.services.lake)
+    return lambda consumer="sums": changes(None, events.pipeline, consumer=consumer, settings=settings)
+
+
+def take_over(rows: Counter[Row], new: Changes) -> None:
+    """Add the rows that came, and take away those that left: each was there."""
+    for row in new.to_arrow().to_pylist():
+        values: Row = (row["id"], row["at"], row["text"])
+        assert row["_change"] in ("insert", "replace", "release", "delete")
+        rows[values] += -1 if row["_change"] == "delete" else 1
+
+
+def test_a_consumer_that_adds_what_came_and_takes_away_what_left_has_what_the_lake_has(
+    events: Delivering, case: Case, asked: Callable[..., Changes]
+) -> None:
+    rows, kinds = Counter[Row](), Counter[str]()
+
+    def read() -> None:
+        with asked() as new:
+            take_over(rows, new)
+            kinds.update({one.change for one in new.changes})
+        assert rows - Counter() == on_lake(events, COLUMNS.names)
+        assert min(rows.values()) >= 0
+        assert not asked()
+
+    numbers = [deliver(events, BATCHES[0]).delivery_id]
+    read()
+    numbers += [deliver(events, batch).delivery_id for batch in BATCHES[1:]]
+    read()
+    again = replay(events, case, numbers[-1], AGAIN).delivery_id
+    replay(events, case, again, BATCHES[2])
+    read()
+    if not case.mode.only_newest:
+        release(events, case, numbers[0])
+        replay(events, case, numbers[1], AGAIN)
+        read()
+    events.deliver_none("withdrawal")
+    deliver(events, BATCHES[1])
+    read()
+    wanted = {"replace", "delete"} if case.mode.only_newest else {"insert", "replace", "release", "delete"}
+    assert kinds.keys() == wanted
+
+
+def test_a_sweep_keeps_the_rows_that_a_consumer_has_still_to_take_back(
+    events: Delivering, case: Case, asked: Callable[..., Changes]
+) -> None:
+    def swept() -> SweepReport:
+        return sweep_lake(events.dsn, events.place.lake, events.pipeline, horizon=dt.timedelta(0))
+
+    *_, newest = deliver_all(events)
+    rows, other = Counter[Row](), asked("other")
+    other.advance()
+    with asked() as new:
+        take_over(rows, new)
+    replay(events, case, newest, AGAIN)
+    for number in range(RETAINED_SNAPSHOTS):  # the table's own metadata has them for as long
+        deliver(events, [(9, number, "later")])
+    assert any("consumer has still to take" in why for why in swept().kept)
+    with asked() as new:
+        assert newest in new.replaced
+        take_over(rows, new)
+    assert rows - Counter() == on_lake(events, COLUMNS.names)
+    swept()
+    assert asked("other").to_arrow().num_rows > 0, "it has them still to take back"
+    consumers.forget(events.dsn, "events", "other")
+    assert not any("consumer" in why for why in swept().kept)
+    consumers.put(events.dsn, "events", "other", str(newest))
+    behind = asked("other")
+    with pytest.raises(
+        RowsSwept, match=f"is to take back the rows of {newest}, and 2 objects of them are gone"
+    ):
+        behind.to_arrow()
+    behind.advance()
+    assert not asked("other")
 
 
 def test_only_what_stays_in_force_is_read_delivery_by_delivery(case: Case) -> None:

@@ -1,8 +1,9 @@
 """`sluice sweep`: removes what attempts left behind that will never be committed.
 
 No object is removed that a reader of any pointer within the backup horizon may open, nor one whose attempt
-is open, ended within the horizon, or is not known to PostgreSQL. The order makes it so: objects are listed
-first, then the pipeline's row is locked to decide which attempts are dead, and only then pointers are read.
+is open, ended within the horizon, or is not known to PostgreSQL, nor one whose rows a consumer has still to
+take back. The order makes it so: objects are listed first, then the pipeline's row is locked to decide which
+attempts are dead, and only then pointers are read.
 """
 
 from __future__ import annotations
@@ -126,6 +127,9 @@ class _Decided:
     pointers: Sequence[Sequence[str]]  # of each table, within the horizon
     current: Sequence[str | None]
     manifests: frozenset[str]  # delivery manifests of the ledger
+    to_take_back: frozenset[
+        str
+    ]  # of rows that left the table, and that a consumer had read and has not taken back
     staging: Sequence[str]
 
     def attempt(self, uri: str) -> SweptAttempt | None:
@@ -249,6 +253,9 @@ def _decide(
         pointers=retained_pointers(cursor, pipeline.name, tables, horizon),
         current=[table.pointer(cursor) for table in tables],
         manifests=recorded_manifests(cursor, pipeline.name),
+        to_take_back=frozenset(
+            path for (path,) in STATEMENTS.execute(cursor, "to_take_back", pipeline=pipeline.name).fetchall()
+        ),
         staging=staging_left(cursor, pipeline.name),
     )
 
@@ -297,6 +304,8 @@ def _choose(
             kept["their attempts are open, or still to be recovered"] += 1
         elif not attempt.dead:
             kept["their attempts ended within the backup horizon"] += 1
+        elif one.uri in decided.to_take_back:
+            kept[f"a consumer has still to take their rows back: see `sluice consumers {pipeline.name}`"] += 1
         else:
             found = Removed(
                 uri=one.uri, bytes=one.bytes, delivery_id=attempt.delivery_id, state=attempt.state

@@ -47,3 +47,9 @@ WHERE p.name = %(pipeline)s AND s.stream_id IS DISTINCT FROM p.current_stream AN
 DELETE FROM sluice.batch_progress b USING sluice.stream s, sluice.pipeline p
 WHERE p.name = %(pipeline)s AND s.pipeline = p.name AND s.stream_id IS DISTINCT FROM p.current_stream
   AND b.stream_id = s.stream_id AND b.triggered_at < now() - %(horizon)s
+
+-- name: to_take_back
+-- The objects of rows that are no longer in the table, and that some consumer had read when they were.
+SELECT f.path FROM sluice.delivery_file f
+WHERE f.kind = 'data' AND f.delivery_id IN (
+    SELECT c.delivery_id FROM sluice.change c WHERE c.pipeline = %(pipeline)s AND c.change = 'delete')
