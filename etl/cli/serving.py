@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from etl.cli.shared import (
     DONE_OR_NOT,
+    DONE_SO_FAR,
     AsJson,
     PipelineName,
     load_if_right,
@@ -122,17 +123,18 @@ def consumers(
     workspace = open_workspace()
     if name is not None:
         load_if_right(name, workspace)  # or it is refused, where nobody knows the pipeline
-    dsn = workspace.services.postgres
     if name is not None and consumer is not None and after is not None:
-        leaves(DONE_OR_NOT)
-        serving.put(dsn, name, consumer, after)
+        leaves(DONE_SO_FAR)
+        serving.put(workspace, name, consumer, after)
     elif name is not None and consumer is not None and forget:
-        leaves(DONE_OR_NOT)
-        serving.forget(dsn, name, consumer)
+        leaves(DONE_SO_FAR)
+        serving.forget(workspace, name, consumer)
         if not as_json:
             out.print(shown(f"{consumer}: no longer a consumer of {name}"))
             return
-    found = [one for one in serving.lags(dsn, name) if consumer in (None, one.consumer)]
+    found = [
+        one for one in serving.lags(workspace.services.postgres, name) if consumer in (None, one.consumer)
+    ]
     if as_json:
         print_json([one.json() for one in found])
     elif not found:

@@ -27,6 +27,7 @@ class Place:
     delivery_id: int | None  # that commit's delivery, when it was read
     found: int | None  # that commit's delivery now: another one, or none, where PostgreSQL went back in time
     newest: int  # the pipeline's newest commit
+    newest_delivery: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,18 +59,24 @@ def place(cursor: Cursor, pipeline: str, consumer: str) -> Place | None:
     return row_as(STATEMENTS.execute(cursor, "place", pipeline=pipeline, consumer=consumer), Place)
 
 
+def delivery_at(cursor: Cursor, pipeline: str, commit: int) -> int | None:
+    """Return the delivery of one of the pipeline's commits; None where the ledger has no such commit."""
+    found = STATEMENTS.execute(cursor, "delivery_at", pipeline=pipeline, commit=commit).fetchone()
+    return None if found is None else int(found[0])
+
+
 def changes_after(cursor: Cursor, pipeline: str, after: int) -> Sequence[Change]:
     """Return what became of the pipeline's table after the commit, in the order of commits."""
     return rows_as(STATEMENTS.execute(cursor, "changes", pipeline=pipeline, after=after), Change)
 
 
 def advance(cursor: Cursor, pipeline: str, consumer: str, *, place: int, to: int) -> None:
-    """Move the consumer from `place` to commit `to`; raise PlaceMoved where another run has moved it."""
+    """Move the consumer from `place` to commit `to`; raise PlaceMoved where another run has moved it, or it is forgotten."""
     try:
         STATEMENTS.execute(cursor, "advance", pipeline=pipeline, consumer=consumer, place=place, to=to)
-    except psycopg2.errors.SerializationFailure as error:
+    except (psycopg2.errors.SerializationFailure, psycopg2.errors.NoDataFound) as error:
         raise PlaceMoved(
             f"Consumer {consumer} of {pipeline} is no longer at commit {place}, where this run began: another run of it was"
-            " there first, or somebody has set its place. Nothing of this run is kept",
+            " there first, or somebody has put its place elsewhere or forgotten it. What this run made is not to be kept",
             remedy="start it again, which reads what is new then; let only one run of a consumer be under way",
         ) from error

@@ -4,11 +4,18 @@ INSERT INTO sluice.consumer (pipeline, name) SELECT p.name, %(consumer)s FROM sl
 ON CONFLICT DO NOTHING
 
 -- name: place
--- A consumer's place, and the delivery that its commit is by now; no row where there is no such consumer.
-SELECT c.commit_seq, c.delivery_id, d.delivery_id AS found, p.commit_seq AS newest
-FROM sluice.consumer c JOIN sluice.pipeline p ON p.name = c.pipeline
+-- A consumer's place, the delivery that its commit is by now, and the newest; no row where there is no such consumer.
+SELECT c.commit_seq, c.delivery_id, d.delivery_id AS found, coalesce(n.commit_seq, 0) AS newest, n.delivery_id AS newest_delivery
+FROM sluice.consumer c
 LEFT JOIN sluice.delivery d ON d.pipeline = c.pipeline AND d.commit_seq = c.commit_seq
+LEFT JOIN LATERAL (
+    SELECT e.commit_seq, e.delivery_id FROM sluice.delivery e WHERE e.pipeline = c.pipeline
+    ORDER BY e.commit_seq DESC LIMIT 1) n ON true
 WHERE (c.pipeline, c.name) = (%(pipeline)s, %(consumer)s)
+
+-- name: delivery_at
+-- The delivery of one of the pipeline's commits; no row where the ledger has no such commit.
+SELECT d.delivery_id FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.commit_seq = %(commit)s
 
 -- name: changes
 -- What became of the pipeline's table after one of its commits, in the order of commits, what went before what came.

@@ -400,9 +400,9 @@ def test_a_sweep_keeps_the_rows_that_a_consumer_has_still_to_take_back(
     assert rows - Counter() == on_lake(events, COLUMNS.names)
     swept()
     assert asked("other").to_arrow().num_rows > 0, "it has them still to take back"
-    consumers.forget(events.dsn, "events", "other")
+    consumers.forget(events.place, "events", "other")
     assert not any("consumer" in why for why in swept().kept)
-    consumers.put(events.dsn, "events", "other", str(newest))
+    consumers.put(events.place, "events", "other", str(newest))
     behind = asked("other")
     with pytest.raises(
         RowsSwept, match=f"is to take back the rows of {newest}, and 2 objects of them are gone"

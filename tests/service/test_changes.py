@@ -13,14 +13,22 @@ import psycopg2
 import psycopg2.errors
 import pyarrow as pa
 import pytest
+from psycopg2.extensions import make_dsn
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import In
 
 from etl.common.errors import LedgerBehind, PlaceMoved, SetupError
 from etl.common.settings import Settings
-from etl.operations.serving import consumers
+from etl.operations.audit.audit import audit
+from etl.operations.maintenance.sweep import sweep_lake
+from etl.operations.serving import consumers, lake_place
 from etl.operations.serving.changes import Changes, changes
+from etl.operations.serving.lake_place import LakePlace
+from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append, day
 from etl.services import Services
-from etl.sinks.lake.lake import Lake
+from etl.sinks.lake import marker
+from etl.sinks.lake.lake import Lake, TablePlace
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
@@ -169,7 +177,7 @@ def test_after_a_commit_all_is_read_anew_and_the_place_goes_on_from_where_it_is(
         assert ids(new) == [*range(60, 90), *range(200, 205)]
     assert place_of(events) == 3
     with pytest.raises(
-        LedgerBehind, match="Commit 4 of events was asked after, and its newest in the ledger is 3"
+        LedgerBehind, match="Commit 4 of events was asked after, and the ledger has no such commit"
     ):
         asked(after=4)
 
@@ -194,13 +202,142 @@ def test_sql_reads_the_same_and_moves_the_place(events: Delivering) -> None:
         assert found == list(range(6, 90))
         cursor.execute(query)
         assert [number for (number,) in cursor.fetchall()] == list(range(200, 205))
-        consumers.put(events.dsn, "events", "by sql", "start")
+        consumers.put(events.place, "events", "by sql", "start")
         with pytest.raises(psycopg2.errors.SerializationFailure):
             cursor.execute("SELECT sluice.advance('events', 'by sql')")
         own.rollback()
         with pytest.raises(psycopg2.errors.NoDataFound, match="has no consumer nobody"):
             cursor.execute("SELECT sluice.advance('events', 'nobody')")
     assert place_of(events, "by sql") == 0
+
+
+def test_a_role_of_its_own_needs_few_rights(events: Delivering, asked: Asked) -> None:
+    new = asked()
+    rights = """
+        CREATE ROLE reader; GRANT USAGE ON SCHEMA sluice TO reader;
+        GRANT SELECT ON sluice.change, sluice.consumer, sluice.delivery, sluice.pipeline TO reader;
+        GRANT INSERT, UPDATE ON sluice.consumer TO reader; SET ROLE reader;
+        INSERT INTO sluice.consumer (pipeline, name) VALUES ('events', 'of a reader')
+    """
+    with closing(psycopg2.connect(make_dsn(events.dsn, user="postgres"))) as own, own.cursor() as cursor:
+        own.set_session(isolation_level="REPEATABLE READ")
+        cursor.execute(rights)
+        cursor.execute(
+            "SELECT delivery_id, change FROM sluice.change WHERE consumer = 'of a reader' ORDER BY 1"
+        )
+        assert cursor.fetchall() == [(1, "insert"), (2, "insert")]
+        cursor.execute("SELECT sluice.advance('events', 'of a reader')")
+        assert cursor.fetchone() == (2,)
+        new.advance(own)
+        own.rollback()  # the role with it
+    assert place_of(events) == 0
+
+
+def test_pyiceberg_reads_what_came_as_of_then(events: Delivering, asked: Asked) -> None:
+    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("warehouse.events")
+    with asked():
+        pass
+    events.deliver(rows(5, start=200))
+    new = asked()
+    events.deliver(rows(5, start=300))
+    found = (
+        table.refresh()
+        .scan(In("_delivery_id", literals=new.deliveries), snapshot_id=new.snapshot_id)
+        .to_arrow()
+    )
+    assert sorted(found.column("id").to_pylist()) == ids(new) == list(range(200, 205))
+
+
+def test_what_is_older_than_a_column_has_none_of_it(events: Delivering, asked: Asked) -> None:
+    with asked(consumer="other"):
+        pass
+    wider = COLUMNS.append(pa.field("more", pa.string()))
+    events.columns = wider
+    events.restart()
+    events.deliver(rows(2, start=200).append_column("more", pa.array(["a", "b"])))
+    found = asked().to_arrow()
+    assert found.schema.names[:5] == [*wider.names, "_stream_id"]
+    assert Counter(found.column("more").to_pylist()) == {None: 84, "a": 1, "b": 1}
+    with asked(consumer="other") as new:
+        assert {*new.to_arrow().column("more").to_pylist()} == {"a", "b"}
+
+
+def test_a_run_whose_consumer_is_forgotten_keeps_nothing(events: Delivering, asked: Asked) -> None:
+    new = asked()
+    consumers.forget(events.place, "events", "delays")
+    with pytest.raises(PlaceMoved, match="or forgotten it"):
+        new.advance()
+
+
+def test_a_database_that_went_back_in_time_is_told(events: Delivering, asked: Asked) -> None:
+    with asked():
+        pass
+    lost = "UPDATE sluice.consumer SET delivery_id = 1"  # as of a table that was restored by itself
+    events.execute(lost)
+    with pytest.raises(
+        LedgerBehind, match="has read commit 2, which was delivery 1; that commit is another one, delivery 2"
+    ):
+        asked()
+    consumers.put(events.place, "events", "delays", "start")
+    assert asked().deliveries == [1, 2]
+    marked = marker.Newest(delivery_id=7, run_id=events.session.lease.run_id)
+    marker.keep_telling(events.dsn, events.table, "events", marked)
+    with pytest.raises(LedgerBehind, match="Delivery 7 of events was committed"):
+        asked()
+
+
+def test_a_place_that_went_back_without_what_the_consumer_made_is_told(
+    events: Delivering, asked: Asked
+) -> None:
+    with asked(consumer="in postgres") as new, new.transaction():
+        pass
+    with asked(consumer="in postgres") as new:
+        assert not new, "and nothing is made elsewhere"
+    with asked(consumer="else / where"):
+        pass
+    events.execute(
+        "UPDATE sluice.consumer SET commit_seq = 1, delivery_id = 1"
+    )  # as a backup from between has it
+    assert asked(consumer="in postgres").deliveries == [2], "what it made went back along"
+    behind = "has read up to commit 2, which was delivery 2, says the lake, and its place in the ledger is commit 1"
+    with pytest.raises(LedgerBehind, match=behind) as told:
+        asked(consumer="else / where")
+    assert "--after 2`: all that it has read was put back" in told.value.remedy
+    table, gone = TablePlace.of(events.place.lake, "warehouse.events"), LakePlace(commit_seq=2, delivery_id=9)
+    lake_place.write(table, "another", gone)
+    with pytest.raises(LedgerBehind, match="which was delivery 9, says the lake") as told:
+        asked(consumer="another")
+    assert (
+        told.value.remedy == "rebuild what it made, from `sluice consumers events another --after start` on"
+    )
+    consumers.put(events.place, "events", "another", "newest")
+    assert consumers.put(events.place, "events", "else / where", "2") == 2
+    events.deliver(rows(5, start=200))
+    with asked(consumer="else / where") as new:
+        assert ids(new) == list(range(200, 205))
+    consumers.put(events.place, "events", "else / where", "start")
+    assert asked(consumer="else / where").deliveries == [1, 2, 3]
+    report = sweep_lake(events.dsn, events.place.lake, events.pipeline, horizon=dt.timedelta(0))
+    assert report.objects == []
+    assert audit(events.place, events.pipeline).orphans == []
+
+
+def test_numbers_of_commits_that_were_skipped_after_a_restore_are_no_lag(
+    events: Delivering, asked: Asked
+) -> None:
+    with asked():
+        pass
+    events.execute("UPDATE sluice.pipeline SET commit_seq = 7")
+    assert not asked()
+    assert [one.deliveries for one in consumers.lags(events.dsn)] == [0]
+    assert consumers.put(events.place, "events", "other", "newest") == 2
+    events.deliver(rows(5, start=200))
+    assert [(one.deliveries, one.rows, one.newest_seq) for one in consumers.lags(events.dsn)] == [
+        (1, 5, 8)
+    ] * 2
+    with asked() as new:
+        assert (new.after, new.to, ids(new)) == (2, 8, list(range(200, 205)))
+    assert place_of(events) == 8
 
 
 def test_the_lag_is_told_in_deliveries_rows_and_time(events: Delivering, asked: Asked) -> None:
@@ -230,23 +367,23 @@ def test_the_lag_is_told_in_deliveries_rows_and_time(events: Delivering, asked: 
 
 def test_a_place_is_put_behind_a_delivery_and_a_consumer_forgotten(events: Delivering, asked: Asked) -> None:
     under_way = asked()
-    assert consumers.put(events.dsn, "events", "delays", "1") == 1
+    assert consumers.put(events.place, "events", "delays", "1") == 1
     with pytest.raises(PlaceMoved):
         under_way.advance()
     assert asked().deliveries == [2]
-    assert consumers.put(events.dsn, "events", "delays", "newest") == 2
+    assert consumers.put(events.place, "events", "delays", "newest") == 2
     assert not asked()
-    assert consumers.put(events.dsn, "events", "delays", "start") == 0
+    assert consumers.put(events.place, "events", "delays", "start") == 0
     assert asked().deliveries == [1, 2]
-    assert consumers.put(events.dsn, "events", "new one", "newest") == 2
+    assert consumers.put(events.place, "events", "new one", "newest") == 2
     for after, told in {
         "7": "has no delivery 7",
         "-1": "no delivery's number",
         "first": "no delivery's number",
     }.items():
         with pytest.raises(SetupError, match=told):
-            consumers.put(events.dsn, "events", "delays", after)
+            consumers.put(events.place, "events", "delays", after)
     with pytest.raises(SetupError, match="has no consumer delay; did you mean delays"):
-        consumers.forget(events.dsn, "events", "delay")
-    consumers.forget(events.dsn, "events", "delays")
+        consumers.forget(events.place, "events", "delay")
+    consumers.forget(events.place, "events", "delays")
     assert [one.consumer for one in consumers.lags(events.dsn)] == ["new one"]

@@ -300,10 +300,12 @@ def _orphans(
 
     What was committed after `seen`, the last commit that the audit knows, is not looked at.
     """
-    needed = {marker.marker_of(table) for table in tables} | known
+    needed = set(known)
     for table, retained in zip(tables, pointers, strict=True):
         needed |= set(referenced(table, retained))
-    unneeded = {uri: owner_of(uri) for uri in listed if uri not in needed}
+    unneeded = {
+        uri: owner_of(uri) for uri in listed if uri not in needed and not marker.is_marker(uri, tables)
+    }
     numbers = [owner.delivery_id for owner in unneeded.values() if owner]
     with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "attempts", deliveries=numbers, seen=seen)

@@ -289,13 +289,13 @@ def _choose(
     decided: _Decided,
 ) -> tuple[list[Removed], dict[str, int]]:
     """Return what to remove; and of the rest that no metadata needs, how much is left and why."""
-    needed = {marker.marker_of(table) for table in tables} | decided.manifests
+    needed = set(decided.manifests)
     for table, pointers, current in zip(tables, decided.pointers, decided.current, strict=True):
         needed |= _needed(table, pointers, current)
     doomed: list[Removed] = []
     kept: Counter[str] = Counter()
     for one in candidates:
-        if one.uri in needed:
+        if one.uri in needed or marker.is_marker(one.uri, tables):
             continue
         attempt = decided.attempt(one.uri)
         if attempt is None:

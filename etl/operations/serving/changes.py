@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import psycopg2
@@ -24,17 +24,20 @@ from etl.common.statements import Statements
 from etl.common.wording import first_few, pluralize
 from etl.ledger import consumers
 from etl.ledger.consumers import DELETE, Change, Place
+from etl.operations.serving import lake_place
+from etl.operations.serving.lake_place import LakePlace
 from etl.operations.serving.read import opened, spark_schema
 from etl.pipeline import Pipeline
 from etl.sinks.columns import DELIVERY
 from etl.sinks.lake import marker
-from etl.sinks.lake.lake import Lake
+from etl.sinks.lake.lake import TablePlace
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import LakeTable
 from etl.spark.frames import parquet, quoted
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
     from pyspark.sql import DataFrame, SparkSession
 
 STATEMENTS = Statements(__name__)
@@ -56,11 +59,11 @@ class Changes:
     after: int
     to: int
     changes: Sequence[Change]  # by delivery, in the order of commits
-    _place: int | None  # where the consumer is; None: nothing of the pipeline has run
+    _place: Place | None  # where the consumer is; None: nothing of the pipeline has run
     _dsn: str
-    _lake: Lake
+    _table: TablePlace
     _spark: SparkSession | None
-    _schema: Schema | None  # of the table; None: there is none yet
+    _metadata: TableMetadata | None  # of the table as it was then; None: there was none yet
     _files: Mapping[int, Sequence[str]]  # by delivery
     _advanced: bool = field(default=False, init=False)
 
@@ -85,6 +88,11 @@ class Changes:
         return [one.delivery_id for one in self.changes if one.change == DELETE]
 
     @property
+    def snapshot_id(self) -> int | None:
+        """Return the snapshot of the Iceberg table that has what came, for other readers; None: it has none yet."""
+        return self._metadata.current_snapshot_id if self._metadata else None
+
+    @property
     def rows(self) -> DataFrame:
         """Return the rows as Spark reads them, as of when the changes were asked for: see `read`."""
         if self._spark is None:
@@ -99,7 +107,7 @@ class Changes:
 
         schema = self._table_schema()
         found = parquet(spark, self._objects(), spark_schema(schema))
-        made = spark.createDataFrame(self._made())
+        made = spark.createDataFrame(pa.Table.from_pylist([_told(one) for one in self.changes], MADE))
         names = [*(one.name for one in schema.fields), CHANGE, CHANGED_BY, COMMIT]
         return found.join(F.broadcast(made), DELIVERY).select(*map(quoted, names))
 
@@ -109,25 +117,22 @@ class Changes:
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """Read the rows, as `read` does, batch by batch and without Spark."""
-        table = arrow_schema(self._table_schema()).remove_metadata()
-        plain = pa.schema([pa.field(one.name, one.type) for one in table])
+        plain = pa.schema([(one.name, one.type) for one in arrow_schema(self._table_schema())])
         made = [one for one in MADE if one.name != DELIVERY]
         self._objects()  # or nothing is read
         return pa.RecordBatchReader.from_batches(pa.schema([*plain, *made]), self._batches(plain))
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for one in self.changes:
+            made = [(value, MADE.field(name).type) for name, value in _told(one).items() if name != DELIVERY]
             for path in self._files.get(one.delivery_id, ()):
-                with self._lake.open(path) as source:
+                with self._table.lake.open(path) as source:
                     for batch in pq.ParquetFile(source).iter_batches():
-                        made = (one.change, one.changed_by, one.commit_seq)
-                        kinds = (MADE.field(name).type for name in (CHANGE, CHANGED_BY, COMMIT))
-                        more = [
-                            pa.repeat(pa.scalar(*pair), len(batch)) for pair in zip(made, kinds, strict=True)
-                        ]
                         columns = [_column(batch, wanted) for wanted in schema]
-                        names = [*schema.names, CHANGE, CHANGED_BY, COMMIT]
-                        yield pa.RecordBatch.from_arrays([*columns, *more], names=names)
+                        columns += [pa.repeat(pa.scalar(*value), len(batch)) for value in made]
+                        yield pa.RecordBatch.from_arrays(
+                            columns, names=[*schema.names, CHANGE, CHANGED_BY, COMMIT]
+                        )
 
     def advance(self, connection: Connection | None = None) -> None:
         """Move the place within the transaction that `connection` has open, or else by itself.
@@ -135,8 +140,8 @@ class Changes:
         Whoever opened that transaction commits it. Raises PlaceMoved where another run has moved the place: then roll back.
         """
         if connection is None:
-            with self.transaction():
-                return
+            self._advance_by_itself()
+            return
         if connection.autocommit and connection.info.transaction_status == TRANSACTION_STATUS_IDLE:
             raise SetupError(
                 "The connection is in autocommit and has no transaction open, so the place would move before what was made"
@@ -153,6 +158,15 @@ class Changes:
             ) from error
         self._advanced = True
 
+    def _advance_by_itself(self) -> None:
+        """Move the place, and note on the lake that what was made of the rows is not in PostgreSQL."""
+        place = self._place
+        with self.transaction():
+            pass
+        if self and place and place.newest_delivery and place.commit_seq != self.to:
+            read = LakePlace(commit_seq=self.to, delivery_id=place.newest_delivery)
+            lake_place.write(self._table, self.consumer, read)
+
     @contextmanager
     def transaction(self) -> Iterator[Cursor]:
         """Run one transaction in the ledger's own database; the place moves in it when the block ends well."""
@@ -160,22 +174,24 @@ class Changes:
             yield cursor
             self._move(cursor)
         self._advanced = True
+        if self._place is not None:
+            self._place = replace(self._place, commit_seq=self.to)
 
     def _move(self, cursor: Cursor) -> None:
-        if self._place is not None and self._place != self.to:
-            consumers.advance(cursor, self.pipeline, self.consumer, place=self._place, to=self.to)
+        if self._place is not None and self._place.commit_seq != self.to:
+            consumers.advance(cursor, self.pipeline, self.consumer, place=self._place.commit_seq, to=self.to)
 
     def _table_schema(self) -> Schema:
-        if self._schema is None:
+        if self._metadata is None:
             raise SetupError(
                 f"Pipeline {self.pipeline} has no table yet", remedy=f"`sluice run {self.pipeline}`"
             )
-        return self._schema
+        return self._metadata.schema()
 
     def _objects(self) -> list[str]:
         """Return the objects of all rows; raise RowsSwept where one is gone whose rows have left the table."""
         left = [path for number in self.replaced for path in self._files.get(number, ())]
-        if missing := self._lake.gone(left):
+        if missing := self._table.lake.gone(left):
             numbers = [number for number in self.replaced if set(self._files.get(number, ())) & {*missing}]
             raise RowsSwept(
                 f"Consumer {self.consumer} of {self.pipeline} is to take back the rows of"
@@ -185,10 +201,6 @@ class Changes:
                 f" `sluice consumers {self.pipeline} {self.consumer} --after start` on",
             )
         return [path for one in self.changes for path in self._files.get(one.delivery_id, ())]
-
-    def _made(self) -> pa.Table:
-        rows = [(one.delivery_id, one.change, one.changed_by, one.commit_seq) for one in self.changes]
-        return pa.Table.from_pylist([dict(zip(MADE.names, row, strict=True)) for row in rows], MADE)
 
 
 def changes(
@@ -210,15 +222,22 @@ def changes(
     migrate(dsn)
     if lost := marker.look(dsn, workspace.lake, pipeline):
         raise lost
+    table = LakeTable.of(workspace.lake, pipeline.table)
+    on_lake = lake_place.read(table, consumer)
     with transaction(dsn) as cursor:
         consumers.make(cursor, name, consumer)
     with transaction(dsn, one_snapshot=True) as cursor:
         place = consumers.place(cursor, name, consumer)
         if place is not None:
-            _refuse_behind(name, consumer, place, after)
+            _refuse_behind(cursor, name, consumer, place, on_lake)
+        if after and consumers.delivery_at(cursor, name, after) is None:
+            raise LedgerBehind(
+                f"Commit {after} of {name} was asked after, and the ledger has no such commit: PostgreSQL went back in time,"
+                " or it never was",
+                remedy=f"`sluice deliveries {name} --json` has the number of each commit, as commit_seq",
+            )
         start = after if after is not None else place.commit_seq if place else 0
         found = consumers.changes_after(cursor, name, start)
-        table = LakeTable.of(workspace.lake, pipeline.table)
         pointer = table.pointer(cursor)
         files = _files(cursor, [one.delivery_id for one in found])
     return Changes(
@@ -227,28 +246,35 @@ def changes(
         after=start,
         to=place.newest if place else 0,
         changes=found,
-        _place=place.commit_seq if place else None,
+        _place=place,
         _dsn=dsn,
-        _lake=workspace.lake,
+        _table=table,
         _spark=spark,
-        _schema=table.load(pointer).schema() if pointer else None,
+        _metadata=table.load(pointer) if pointer else None,
         _files=files,
     )
 
 
-def _refuse_behind(pipeline: str, consumer: str, place: Place, after: int | None) -> None:
-    """Raise LedgerBehind where the ledger has not what the consumer has read."""
-    if place.found != place.delivery_id or place.newest < place.commit_seq:
+def _refuse_behind(
+    cursor: Cursor, pipeline: str, consumer: str, place: Place, on_lake: LakePlace | None
+) -> None:
+    """Raise LedgerBehind where the ledger has not what the consumer has read, or does not know that it has."""
+    anew = f"rebuild what it made, from `sluice consumers {pipeline} {consumer} --after start` on"
+    if place.found != place.delivery_id:
         seen = f"another one, delivery {place.found}," if place.found else "none"
         raise LedgerBehind(
             f"Consumer {consumer} of {pipeline} has read commit {place.commit_seq}, which was delivery {place.delivery_id};"
             f" that commit is {seen} now: PostgreSQL went back in time",
-            remedy=f"rebuild what it made, from `sluice consumers {pipeline} {consumer} --after start` on",
+            remedy=anew,
         )
-    if after is not None and after > place.newest:
+    if on_lake is not None and on_lake.commit_seq > place.commit_seq:
+        back = consumers.delivery_at(cursor, pipeline, on_lake.commit_seq) == on_lake.delivery_id
+        go_on = f"`sluice consumers {pipeline} {consumer} --after {on_lake.delivery_id}`: all that it has read was put back"
         raise LedgerBehind(
-            f"Commit {after} of {pipeline} was asked after, and its newest in the ledger is {place.newest}",
-            remedy=f"`sluice deliveries {pipeline} --json` has the number of each commit, as commit_seq",
+            f"Consumer {consumer} of {pipeline} has read up to commit {on_lake.commit_seq}, which was delivery"
+            f" {on_lake.delivery_id}, says the lake, and its place in the ledger is commit {place.commit_seq}:"
+            " PostgreSQL went back in time, and what the consumer made did not",
+            remedy=go_on if back else anew,
         )
 
 
@@ -257,6 +283,12 @@ def _files(cursor: Cursor, deliveries: Sequence[int]) -> dict[int, list[str]]:
     for number, path in STATEMENTS.execute(cursor, "files", deliveries=deliveries).fetchall():
         found.setdefault(number, []).append(path)
     return found
+
+
+def _told(one: Change) -> dict[str, int | str]:
+    """Return what each row of a change says of it, by column."""
+    told = (one.delivery_id, one.change, one.changed_by, one.commit_seq)
+    return dict(zip(MADE.names, told, strict=True))
 
 
 def _column(batch: pa.RecordBatch, wanted: pa.Field) -> Any:

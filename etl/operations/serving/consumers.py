@@ -5,13 +5,19 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etl.common.database import migrate, rows_as, transaction
 from etl.common.errors import SetupError
 from etl.common.statements import Statements
 from etl.common.wording import meant
 from etl.ledger.consumers import require_name
+from etl.ledger.pipelines import pipeline_row
+from etl.operations.serving import lake_place
+from etl.sinks.lake.lake import TablePlace
+
+if TYPE_CHECKING:
+    from etl.runs.workspace import Workspace
 
 STATEMENTS = Statements(__name__)
 
@@ -26,9 +32,9 @@ class ConsumerLag:
     pipeline: str
     commit_seq: int  # its place; 0: it has read nothing
     delivery_id: int | None  # of that commit
-    newest_seq: int
+    newest_seq: int | None  # None: nothing is delivered
     newest_delivery: int | None
-    deliveries: int  # committed after its place; negative where PostgreSQL went back in time
+    deliveries: int  # committed after its place
     rows: int  # that came or left with them
     behind_since: dt.datetime | None  # when the first of them was committed; None: it has read all
     seconds: float | None  # since then
@@ -45,12 +51,13 @@ def lags(dsn: str, pipeline: str | None = None) -> Sequence[ConsumerLag]:
         return rows_as(STATEMENTS.execute(cursor, "lags", pipeline=pipeline), ConsumerLag)
 
 
-def put(dsn: str, pipeline: str, consumer: str, after: str) -> int:
+def put(workspace: Workspace, pipeline: str, consumer: str, after: str) -> int:
     """Put the consumer's place behind a delivery, `start` or `newest`, and return that commit; make it where it is new.
 
     A run of it that is under way can't move its place any more. Raises SetupError where there is no such place.
     """
     require_name(consumer)
+    dsn = workspace.services.postgres
     migrate(dsn)
     number = int(after) if after.isdecimal() and len(after) < 19 else None
     if number is None and after not in (START, NEWEST):
@@ -69,16 +76,29 @@ def put(dsn: str, pipeline: str, consumer: str, after: str) -> int:
                 f"Pipeline {pipeline} has no delivery {number}",
                 remedy=f"`sluice deliveries {pipeline}` lists the deliveries",
             )
+    lake_place.forget(_table_of(workspace, pipeline), consumer)
+    with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "put", pipeline=pipeline, consumer=consumer, commit=commit)
     return int(commit)
 
 
-def forget(dsn: str, pipeline: str, consumer: str) -> None:
+def forget(workspace: Workspace, pipeline: str, consumer: str) -> None:
     """Forget a consumer: nothing is kept for it any more. Raises SetupError where there is none."""
+    dsn = workspace.services.postgres
     known = [one.consumer for one in lags(dsn, pipeline)]
+    if consumer not in known:
+        raise SetupError(
+            f"Pipeline {pipeline} has no consumer {consumer}{meant(consumer, known)}",
+            remedy=f"`sluice consumers {pipeline}` lists them",
+        )
+    lake_place.forget(_table_of(workspace, pipeline), consumer)
     with transaction(dsn) as cursor:
-        if STATEMENTS.execute(cursor, "forget", pipeline=pipeline, consumer=consumer).rowcount == 0:
-            raise SetupError(
-                f"Pipeline {pipeline} has no consumer {consumer}{meant(consumer, known)}",
-                remedy=f"`sluice consumers {pipeline}` lists them",
-            )
+        STATEMENTS.execute(cursor, "forget", pipeline=pipeline, consumer=consumer)
+
+
+def _table_of(workspace: Workspace, pipeline: str) -> TablePlace:
+    """Return the table of a pipeline on record, declared or not."""
+    with transaction(workspace.services.postgres) as cursor:
+        known = pipeline_row(cursor, pipeline)
+    assert known is not None  # it has a consumer
+    return TablePlace.of(workspace.lake, f"{known.table_schema}.{known.table_name}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,16 @@ class Newest:
 def marker_of(table: TablePlace) -> str:
     """Return the URI of a table's marker."""
     return f"{table.location}/deliveries/LAST"
+
+
+def places_folder(table: TablePlace) -> str:
+    """Return the URI of the folder of consumers' places."""
+    return f"{table.location}/consumers/"
+
+
+def is_marker(uri: str, tables: Iterable[TablePlace]) -> bool:
+    """Tell whether an object says how far a pipeline, or a consumer of it, has come: no metadata needs it, and it stays."""
+    return any(uri == marker_of(table) or uri.startswith(places_folder(table)) for table in tables)
 
 
 def read(table: TablePlace) -> Newest | None:

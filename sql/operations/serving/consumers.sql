@@ -5,9 +5,9 @@ SELECT l.consumer, l.pipeline, l.commit_seq, l.delivery_id, l.newest_seq, l.newe
 FROM sluice.consumer_lag l WHERE %(pipeline)s::text IS NULL OR l.pipeline = %(pipeline)s ORDER BY l.pipeline, l.consumer
 
 -- name: commits
--- The pipeline's newest commit, and that of one of its deliveries (null: it has no such delivery).
-SELECT p.commit_seq, d.commit_seq FROM sluice.pipeline p
-LEFT JOIN sluice.delivery d ON d.pipeline = p.name AND d.delivery_id = %(delivery)s WHERE p.name = %(pipeline)s
+-- The pipeline's newest commit (0: none yet), and that of one of its deliveries (null: it has no such delivery).
+SELECT coalesce((SELECT max(n.commit_seq) FROM sluice.delivery n WHERE n.pipeline = p.name), 0), d.commit_seq
+FROM sluice.pipeline p LEFT JOIN sluice.delivery d ON d.pipeline = p.name AND d.delivery_id = %(delivery)s WHERE p.name = %(pipeline)s
 
 -- name: put
 -- Puts the consumer's place behind a commit, or makes the consumer there.
@@ -19,5 +19,5 @@ ON CONFLICT (pipeline, name) DO UPDATE
 SET commit_seq = excluded.commit_seq, delivery_id = excluded.delivery_id, moved_at = excluded.moved_at
 
 -- name: forget
--- Forgets the consumer; the row count is 0 where there is none.
+-- Forgets the consumer.
 DELETE FROM sluice.consumer WHERE (pipeline, name) = (%(pipeline)s, %(consumer)s)

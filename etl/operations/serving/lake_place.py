@@ -1,0 +1,68 @@
+"""Keeps on the lake up to where a consumer has read whose product is not in PostgreSQL.
+
+A restore of PostgreSQL takes the consumer's place back and not its product: it would be given the same rows again, and
+never those of a replay that was lost. The object of the lake, which a restore does not touch, shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass
+from urllib.parse import quote
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.marker import places_folder
+from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
+
+log = logging.getLogger("sluice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakePlace:
+    """The last commit that a consumer has read, and the delivery that it was."""
+
+    commit_seq: int
+    delivery_id: int
+
+
+def uri_of(table: TablePlace, consumer: str) -> str:
+    """Return the URI of the object for a consumer of the table's pipeline."""
+    return f"{places_folder(table)}{quote(consumer, safe='')}"
+
+
+def read(table: TablePlace, consumer: str) -> LakePlace | None:
+    """Read it with one request; return None where there is none."""
+    bucket, key = bucket_of(uri := uri_of(table, consumer))
+    try:
+        return LakePlace(
+            **json.loads(s3_client(table.lake.store).get_object(Bucket=bucket, Key=key)["Body"].read())
+        )
+    except ClientError as error:
+        if status_of(error) == 404:
+            return None
+        raise translated(error, uri) from error
+    except BotoCoreError as error:
+        raise translated(error, uri) from error
+
+
+def write(table: TablePlace, consumer: str, place: LakePlace) -> None:
+    """Write it, or log a warning: the place itself has moved."""
+    bucket, key = bucket_of(uri := uri_of(table, consumer))
+    try:
+        body = json.dumps(asdict(place)).encode()
+        s3_client(table.lake.store).put_object(Bucket=bucket, Key=key, Body=body)
+    except (BotoCoreError, ClientError) as error:
+        told = "consumer %s has read up to commit %s, and %s could not be written: %s"
+        log.warning(told, consumer, place.commit_seq, uri, translated(error, uri).seen)
+
+
+def forget(table: TablePlace, consumer: str) -> None:
+    """Remove it; nothing where there is none."""
+    bucket, key = bucket_of(uri := uri_of(table, consumer))
+    try:
+        s3_client(table.lake.store).delete_object(Bucket=bucket, Key=key)
+    except (BotoCoreError, ClientError) as error:
+        raise translated(error, uri) from error
