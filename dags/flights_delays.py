@@ -1,18 +1,18 @@
-"""An example of an Airflow DAG downstream: new deliveries of `flights` start it, and it reads exactly those.
+"""An example of an Airflow DAG downstream: it keeps a table of the delays by carrier, in which each flight of `flights`
+counts once.
 
-What is new it asks the ledger, by the order of commits: all that came after the place up to which the last run that
-succeeded has read. The place is in the event of its own asset, which Airflow makes with the success of a run and not
-before. An event of `flights` says when to look, not what to read: Airflow drops events while a run is under way
-(apache/airflow#56050), and while the DAG is paused. Each hour it looks without one.
+What is new it asks the ledger, as consumer `flights_delays`: rows that came since its place, and rows that left, as by a
+replay. Its place moves in the transaction that changes its table. So a run that failed, was tried again, was cleared or was
+lost makes no difference, and neither do events of `flights` that Airflow drops: while a run is under way
+(apache/airflow#56050), and while the DAG is paused. An event says when to look; each hour it looks without one.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, dag, task
 
@@ -22,18 +22,27 @@ from etl.pipeline import loadable
 from etl.pipeline.ddl import ddl_columns
 from etl.pipeline.loader import file_of
 
-UPSTREAM = "flights"
+if TYPE_CHECKING:
+    from etl.operations.serving.changes import Changes
+
+UPSTREAM, CONSUMER = "flights", "flights_delays"
 READ = {"carrier", "dep_delay"}  # columns
 TABLE, LAKE = assets(UPSTREAM)
 DELAYS = Asset(name="delays of flights by carrier", uri="x-sluice://flights_delays", group="sluice")
 HOURLY = CronTriggerTimetable("0 * * * *", timezone="UTC")
-AFTER = Param(
-    None,
-    type=["null", "integer"],
-    minimum=0,
-    title="Read anew from",
-    description="All after this commit of flights, 0 for all that there is, instead of what is new",
+ANEW = Param(
+    False, type="boolean", title="Make the table anew", description="Of all that flights has delivered"
 )
+MAKE = """
+CREATE TABLE IF NOT EXISTS warehouse.flights_delays
+    (carrier text PRIMARY KEY, flights bigint NOT NULL, departed bigint NOT NULL, minutes bigint NOT NULL)
+"""
+EMPTY = "DELETE FROM warehouse.flights_delays"
+ADD = """
+INSERT INTO warehouse.flights_delays AS d VALUES (%(carrier)s, %(flights)s, %(departed)s, %(minutes)s)
+ON CONFLICT (carrier) DO UPDATE SET flights = d.flights + excluded.flights, departed = d.departed + excluded.departed,
+    minutes = d.minutes + excluded.minutes
+"""
 
 
 @dag(
@@ -41,7 +50,7 @@ AFTER = Param(
     start_date=dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
     catchup=False,
     max_active_runs=1,
-    params={"after": AFTER},
+    params={"anew": ANEW},
     default_args={
         "retries": 3,
         "retry_delay": dt.timedelta(minutes=1),
@@ -51,51 +60,47 @@ AFTER = Param(
     doc_md=__doc__,
 )
 def flights_delays() -> None:
-    @task(inlets=[DELAYS], outlets=[DELAYS])
-    def by_carrier(
-        params: Any = None, dag_run: Any = None, inlet_events: Any = None, outlet_events: Any = None
-    ) -> list[dict[str, Any]]:
-        """Flights and mean departure delay by carrier, of the deliveries that are new.
+    @task(outlets=[DELAYS])
+    def by_carrier(params: Any = None) -> dict[str, list[int]]:
+        """Bring the table up to date; return the deliveries whose rows came, and those whose rows left."""
+        from etl import changes
 
-        `replaced` in its event names deliveries that were read before and are no longer in force: what took their place
-        is among the new ones, and what was made of them is to be taken back.
-        """
-        from etl import delivered
-
-        kept, cleared, after = place(inlet_events), again(inlet_events, dag_run), params["after"]
-        new = delivered(UPSTREAM, **(cleared or {"after": kept if after is None else after}))
-        outlet_events[DELAYS].extra.update(asdict(new), place=kept if cleared else new.to)
-        return mean_delays(new.deliveries) if new.deliveries else []
+        anew = params["anew"]
+        with changes(None, UPSTREAM, consumer=CONSUMER, after=0 if anew else None) as new:
+            if new or anew:
+                found = sums(new) if new else []
+                with new.transaction() as cursor:
+                    cursor.execute(MAKE)
+                    if anew:
+                        cursor.execute(EMPTY)
+                    cursor.executemany(ADD, found)
+        return {"deliveries": new.deliveries, "replaced": new.replaced}
 
     by_carrier()
 
 
-def place(events: Any) -> int:
-    """Return the commit up to which the runs that succeeded have read; 0: none has. A cleared run does not move it."""
-    told = [event for event in events[DELAYS].ascending(False).limit(20) if "place" in (event.extra or {})]
-    return max(told, key=lambda event: event.id).extra["place"] if told else 0
+def sums(new: Changes) -> list[dict[str, Any]]:
+    """Return by carrier how many flights came less those that left, how many of them departed, and their delays.
 
-
-def again(events: Any, dag_run: Any) -> dict[str, int] | None:
-    """Return what this very run had read before it was cleared: that is read again, and nothing else."""
-    since = events[DELAYS].after(dag_run.run_after)
-    told = [event for event in since if event.source_run_id == dag_run.run_id]
-    return {name: told[0].extra[name] for name in ("after", "to")} if told else None
-
-
-def mean_delays(deliveries: Sequence[int]) -> list[dict[str, Any]]:
-    """Read from the lake with Spark, in this task's own process."""
+    They are read from the lake with Spark, in this task's own process.
+    """
     from pyspark.sql import functions as F
 
     import etl
 
     spark = etl.session()
     try:
-        found = etl.read(spark, UPSTREAM, deliveries=deliveries, skip_replaced=True)
-        delays = found.groupBy("carrier").agg(
-            F.count("*").alias("flights"), F.mean("dep_delay").alias("delay")
+        sign = F.when(F.col("_change") == "delete", -1).otherwise(1)
+        found = (
+            new.read(spark)
+            .groupBy("carrier")
+            .agg(
+                F.sum(sign).alias("flights"),
+                F.sum(F.when(F.col("dep_delay").isNotNull(), sign).otherwise(0)).alias("departed"),
+                F.coalesce(F.sum(sign * F.col("dep_delay").cast("long")), F.lit(0)).alias("minutes"),
+            )
         )
-        return [row.asDict() for row in delays.orderBy("carrier").collect()]
+        return [row.asDict() for row in found.collect()]
     finally:
         spark.stop()
 
