@@ -97,16 +97,14 @@ def looked(stack: Stack) -> dict[str, list[int]]:
 
 
 def assert_counted_once(stack: Stack, *days: int) -> None:
-    """Wait until its table has what the pipeline's has: of these days of January."""
+    """Wait until its table has what the pipeline's has, these days of January among it."""
 
     def the_same() -> bool:
         there = stack.home.ask("SELECT to_regclass('warehouse.flights_delays') IS NOT NULL") == [(True,)]
         return there and stack.home.ask(COUNTED) == stack.home.ask(WANTED)
 
     until(the_same, "each flight to be counted", patience=PATIENCE, every=1)
-    assert stack.home.ask("SELECT array_agg(DISTINCT day ORDER BY day) FROM warehouse.flights") == [
-        ([*days],)
-    ]
+    assert {*days} <= {day for (day,) in stack.home.ask("SELECT DISTINCT day FROM warehouse.flights")}
     assert looked(stack) == {"deliveries": [], "replaced": []}, "nothing is left to be read"
     assert the_same()
 
@@ -141,19 +139,23 @@ def test_what_a_failed_run_had_found_is_counted_once_with_what_came_since(flight
         [failed] = set(flights.api.runs(DOWNSTREAM)) - seen
         flights.set_failed(failed, DOWNSTREAM)
         deliver(flights, 6)
-    assert_counted_once(flights, 1, 2, 3, 4, 5, 6)
+    assert_counted_once(flights, 5, 6)
     assert flights.api.state(DOWNSTREAM, failed) == "failed"
 
 
 def test_what_a_replay_replaced_is_taken_back(flights: Stack) -> None:
-    [(first,)] = flights.home.ask("SELECT min(delivery_id) FROM sluice.delivery WHERE pipeline = 'flights'")
-    replayed = flights.home.sluice("replay", "flights", "--deliveries", str(first), "--why", "again")
+    deliver(flights, 7)
+    assert_counted_once(flights, 7)
+    [(old,)] = flights.home.ask("SELECT max(delivery_id) FROM sluice.delivery WHERE pipeline = 'flights'")
+    replayed = flights.home.sluice("replay", "flights", "--deliveries", str(old), "--why", "again")
     assert replayed.returncode == 0, replayed.stderr
-    found = looked(flights)
-    assert found["replaced"] == [first]
-    assert len(found["deliveries"]) == 1
-    assert_counted_once(flights, 1, 2, 3, 4, 5, 6)
+    in_force = (
+        "SELECT delivery_id FROM sluice.delivery WHERE pipeline = 'flights' AND live ORDER BY commit_seq"
+    )
+    live = [number for (number,) in flights.home.ask(in_force)]
+    assert looked(flights) == {"deliveries": live[-1:], "replaced": [old]}
+    assert_counted_once(flights, 7)
     anew = flights.api.trigger(DOWNSTREAM, {"anew": True})
     assert flights.ended(anew, DOWNSTREAM) == "success"
-    assert len(read(flights, anew)["deliveries"]) == 6
-    assert_counted_once(flights, 1, 2, 3, 4, 5, 6)
+    assert read(flights, anew) == {"deliveries": live, "replaced": []}
+    assert_counted_once(flights, 7)
