@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, dag, task
 
 from etl.airflow.operator import assets
+from etl.airflow.project import settle
 from etl.common.settings import load_settings
 from etl.pipeline import loadable
 from etl.pipeline.ddl import ddl_columns
@@ -115,5 +116,6 @@ def is_declared(folders: Sequence[Path]) -> bool:
     return file_of(UPSTREAM, folders) is not None
 
 
+settle(__file__)
 if is_declared(load_settings().pipelines):
     flights_delays()

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from etl.airflow.factory import maintained, maintenance_dag
+from etl.airflow.project import settle
 
+settle(__file__)
 sluice_maintenance = maintenance_dag(maintained())

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from etl.airflow.factory import pipeline_dags
+from etl.airflow.project import settle
 
+settle(__file__)
 globals().update(pipeline_dags())

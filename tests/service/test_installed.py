@@ -191,6 +191,23 @@ def test_airflow_makes_the_dags_of_a_new_project_from_what_was_installed(
     assert {"orders", "orders_replays", "sluice_maintenance"} <= {*made}
 
 
+def test_a_dag_folder_goes_by_its_own_project_whichever_version_of_it_is_loaded(
+    installed: Installed, project: Path, tmp_path: Path
+) -> None:
+    """As of a bundle: the working directory is Airflow's own, and each version lies in a folder of its own."""
+    later = tmp_path / "bundles/shop/later"
+    shutil.copytree(project, later)
+    declared = later / "pipelines/orders.py"
+    declared.write_text(declared.read_text().replace('name="orders"', 'name="sales"'))
+    code = f"{MAKE_DAGS}; import subprocess; subprocess.run(['sluice', 'check'])"
+    for version, name, other in ((project, "orders", "sales"), (later, "sales", "orders")):
+        file = version / "dags/pipelines.py"
+        said = installed.do("python", "-c", code, file, cwd=tmp_path, AIRFLOW_HOME=str(tmp_path)).splitlines()
+        made = {*said[0].split()}
+        assert {name, f"{name}_replays"} <= made and other not in made
+        assert said[1].startswith(f"ok      {name}: 2 rules in {version}/suites/orders.json"), said
+
+
 @pytest.mark.timeout(900)
 def test_a_new_project_passes_its_check_and_its_tests_and_runs_as_its_readme_says(
     installed: Installed, project: Path
