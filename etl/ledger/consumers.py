@@ -43,7 +43,7 @@ class Change:
 
 def require_name(consumer: str) -> None:
     """Raise SetupError where a consumer can't be called so: names are printed, and asked for on command lines."""
-    if not consumer.strip() or not consumer.isprintable():
+    if not consumer.strip(" .") or not consumer.isprintable():
         raise SetupError(
             f"{consumer!r} is no name of a consumer", remedy="such as `delays`: printable, and not empty"
         )

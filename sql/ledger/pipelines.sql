@@ -18,8 +18,9 @@ UPDATE sluice.pipeline SET retired_at = NULL, retired_by = NULL, retired_why = N
 WHERE name = %(pipeline)s AND retired_at IS NOT NULL
 
 -- name: delivers_by_replace
--- Keeps that a batch took the place of all before it; the caller holds the row's lock.
-UPDATE sluice.pipeline SET replaces = true WHERE name = %(pipeline)s AND replaces IS DISTINCT FROM true
+-- Keeps that a batch took the place of all before it, and from which commit on, the one under way; the caller holds the row's
+-- lock.
+UPDATE sluice.pipeline SET replaces = true, replaces_from = commit_seq WHERE name = %(pipeline)s AND replaces IS DISTINCT FROM true
 
 -- name: skip_commits
 -- Makes sure that commits of the pipeline up to this number are never given out again.

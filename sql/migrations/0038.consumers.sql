@@ -18,17 +18,24 @@ COMMENT ON COLUMN sluice.consumer.delivery_id IS 'The delivery of that commit, b
 COMMENT ON COLUMN sluice.consumer.moved_at IS 'When its place was last moved; null: never';
 COMMENT ON COLUMN sluice.consumer.created_at IS 'When it first looked';
 
+ALTER TABLE sluice.pipeline ADD COLUMN replaces_from bigint;
+COMMENT ON COLUMN sluice.pipeline.replaces_from IS 'The first commit that took the place of all before; null: none has, or from the first on';
+
 CREATE FUNCTION sluice.changes(pipeline text, after bigint)
 RETURNS TABLE (delivery_id bigint, change text, changed_by bigint, commit_seq bigint, rows bigint)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
-    WITH whole AS (  -- of a table that each batch replaces: the delivery that it was then, and the one that it is now
-        SELECT (SELECT d.delivery_id FROM sluice.delivery d LEFT JOIN sluice.delivery n ON n.delivery_id = d.superseded_by
-                WHERE d.pipeline = p.name AND d.commit_seq <= changes.after
-                  AND (d.live OR n.commit_seq > changes.after) ORDER BY d.commit_seq DESC LIMIT 1) AS was,
+    WITH whole AS (  -- of a table that each batch replaces: the delivery that it is now
+        SELECT p.name, coalesce(p.replaces_from, 0) AS since,
                (SELECT d.delivery_id FROM sluice.delivery d
                 WHERE d.pipeline = p.name AND d.live ORDER BY d.commit_seq DESC LIMIT 1) AS now
         FROM sluice.pipeline p WHERE p.name = changes.pipeline AND p.replaces
+    ), was AS (  -- and those that it was then: one, or all, where batches did not yet replace
+        SELECT d.delivery_id, d.delivered FROM whole w CROSS JOIN LATERAL (
+            SELECT d.delivery_id, d.delivered FROM sluice.delivery d
+            LEFT JOIN sluice.delivery n ON n.delivery_id = d.superseded_by
+            WHERE d.pipeline = w.name AND d.commit_seq <= changes.after AND (d.live OR n.commit_seq > changes.after)
+            ORDER BY d.commit_seq DESC LIMIT CASE WHEN changes.after >= w.since THEN 1 END) d
     )
     SELECT d.delivery_id, CASE d.kind WHEN 'replay' THEN 'replace' WHEN 'release' THEN 'release' ELSE 'insert' END,
            d.delivery_id, d.commit_seq, d.delivered
@@ -42,11 +49,12 @@ BEGIN ATOMIC
       AND NOT EXISTS (SELECT FROM whole)
     UNION ALL
     SELECT d.delivery_id, 'replace', d.delivery_id, d.commit_seq, d.delivered
-    FROM whole JOIN sluice.delivery d ON d.delivery_id = whole.now WHERE whole.now IS DISTINCT FROM whole.was
+    FROM whole JOIN sluice.delivery d ON d.delivery_id = whole.now
+    WHERE whole.now NOT IN (SELECT was.delivery_id FROM was)
     UNION ALL
-    SELECT d.delivery_id, 'delete', n.delivery_id, n.commit_seq, d.delivered
-    FROM whole JOIN sluice.delivery n ON n.delivery_id = whole.now JOIN sluice.delivery d ON d.delivery_id = whole.was
-    WHERE whole.now IS DISTINCT FROM whole.was;
+    SELECT was.delivery_id, 'delete', n.delivery_id, n.commit_seq, was.delivered
+    FROM whole JOIN sluice.delivery n ON n.delivery_id = whole.now CROSS JOIN was
+    WHERE was.delivery_id <> whole.now;
 END;
 COMMENT ON FUNCTION sluice.changes IS 'What became of a pipeline''s table after one of its commits, by delivery. insert: rows of a batch came; replace: rows came in the place of others; release: rows came out of quarantine; delete: rows that the table had then are no longer in it, since the delivery changed_by';
 
@@ -108,12 +116,13 @@ BEGIN
     END IF;
     from_commit := coalesce(from_commit, place);
     to_commit := coalesce(to_commit, newest);
-    IF to_commit NOT BETWEEN from_commit AND newest THEN
+    IF to_commit NOT BETWEEN from_commit AND newest OR to_commit > 0 AND NOT EXISTS (
+            SELECT FROM sluice.delivery d WHERE d.pipeline = of_pipeline AND d.commit_seq = to_commit) THEN
         RAISE EXCEPTION 'Consumer % of % can''t go on from commit % to %; the newest is %', of_consumer, of_pipeline, from_commit, to_commit, newest
             USING ERRCODE = 'invalid_parameter_value', HINT = '`sluice consumers` sets a place back';
     END IF;
     UPDATE sluice.consumer c
-    SET commit_seq = to_commit, moved_at = now(), delivery_id = (
+    SET commit_seq = to_commit, moved_at = CASE WHEN to_commit > from_commit THEN now() ELSE c.moved_at END, delivery_id = (
         SELECT d.delivery_id FROM sluice.delivery d WHERE d.pipeline = of_pipeline AND d.commit_seq = to_commit)
     WHERE (c.pipeline, c.name, c.commit_seq) = (of_pipeline, of_consumer, from_commit);
     IF NOT FOUND THEN

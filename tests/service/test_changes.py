@@ -6,6 +6,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from etl.operations.serving import consumers, lake_place
 from etl.operations.serving.changes import Changes, changes
 from etl.operations.serving.lake_place import LakePlace
 from etl.operations.serving.read import catalog_properties
-from etl.pipeline import Append, day
+from etl.pipeline import Append, Replace, day
 from etl.services import Services
 from etl.sinks.lake import marker
 from etl.sinks.lake.lake import Lake, TablePlace
@@ -180,6 +181,42 @@ def test_after_a_commit_all_is_read_anew_and_the_place_goes_on_from_where_it_is(
         LedgerBehind, match="Commit 4 of events was asked after, and the ledger has no such commit"
     ):
         asked(after=4)
+
+
+def test_all_that_is_read_anew_counts_only_where_the_place_is_still_where_it_was(
+    events: Delivering, asked: Asked
+) -> None:
+    """The place is the newest commit and does not move: that another run moves it, or somebody puts it back, is seen."""
+    with asked():
+        pass
+    assert place_of(events) == 2
+    anew = asked(after=0)
+    events.deliver(rows(5, start=200))
+    with asked() as other:
+        assert ids(other) == list(range(200, 205))
+    with pytest.raises(PlaceMoved), anew.transaction():
+        raise AssertionError
+    again = asked(after=0)
+    consumers.put(events.place, "events", "delays", "start")
+    with pytest.raises(PlaceMoved):
+        again.advance()
+
+
+def test_what_was_read_before_a_table_is_replaced_whole_is_all_taken_back(
+    events: Delivering, asked: Asked
+) -> None:
+    with asked():
+        pass
+    asked(consumer="later")
+    events.pipeline = replace(events.pipeline, sink=Replace(partition_by=day("at")))
+    events.restart()
+    events.deliver(rows(4, start=300))
+    with asked() as new:
+        assert (new.deliveries, new.replaced) == ([3], [1, 2])
+    with asked(consumer="later") as new:
+        assert (new.deliveries, new.replaced) == ([3], [])
+    events.deliver(rows(3, start=400))
+    assert (asked().deliveries, asked().replaced) == ([4], [3])
 
 
 def test_sql_reads_the_same_and_moves_the_place(events: Delivering) -> None:

@@ -59,7 +59,7 @@ class Changes:
     after: int
     to: int
     changes: Sequence[Change]  # by delivery, in the order of commits
-    _place: Place | None  # where the consumer is; None: nothing of the pipeline has run
+    _place: Place | None  # where the consumer is; None: nothing of the pipeline had run
     _dsn: str
     _table: TablePlace
     _spark: SparkSession | None
@@ -171,14 +171,15 @@ class Changes:
     def transaction(self) -> Iterator[Cursor]:
         """Run one transaction in the ledger's own database; the place moves in it when the block ends well."""
         with transaction(self._dsn) as cursor:
+            self._move(cursor)  # first: another run of the consumer waits here, and finds that it came second
             yield cursor
-            self._move(cursor)
         self._advanced = True
         if self._place is not None:
             self._place = replace(self._place, commit_seq=self.to)
 
     def _move(self, cursor: Cursor) -> None:
-        if self._place is not None and self._place.commit_seq != self.to:
+        """Move the place, or hold it where it is while what is made of these rows is kept."""
+        if self._place is not None and (self.changes or self._place.commit_seq != self.to):
             consumers.advance(cursor, self.pipeline, self.consumer, place=self._place.commit_seq, to=self.to)
 
     def _table_schema(self) -> Schema:
@@ -237,7 +238,7 @@ def changes(
                 remedy=f"`sluice deliveries {name} --json` has the number of each commit, as commit_seq",
             )
         start = after if after is not None else place.commit_seq if place else 0
-        found = consumers.changes_after(cursor, name, start)
+        found = consumers.changes_after(cursor, name, start) if place else []
         pointer = table.pointer(cursor)
         files = _files(cursor, [one.delivery_id for one in found])
     return Changes(

@@ -76,9 +76,9 @@ def put(workspace: Workspace, pipeline: str, consumer: str, after: str) -> int:
                 f"Pipeline {pipeline} has no delivery {number}",
                 remedy=f"`sluice deliveries {pipeline}` lists the deliveries",
             )
-    lake_place.forget(_table_of(workspace, pipeline), consumer)
     with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "put", pipeline=pipeline, consumer=consumer, commit=commit)
+    lake_place.forget(_table_of(workspace, pipeline), consumer)
     return int(commit)
 
 

@@ -34,7 +34,7 @@ def uri_of(table: TablePlace, consumer: str) -> str:
 
 
 def read(table: TablePlace, consumer: str) -> LakePlace | None:
-    """Read it with one request; return None where there is none."""
+    """Read a consumer's place from the lake with one request; return None where it has none."""
     bucket, key = bucket_of(uri := uri_of(table, consumer))
     try:
         return LakePlace(
@@ -49,7 +49,7 @@ def read(table: TablePlace, consumer: str) -> LakePlace | None:
 
 
 def write(table: TablePlace, consumer: str, place: LakePlace) -> None:
-    """Write it, or log a warning: the place itself has moved."""
+    """Write a consumer's place to the lake, or log a warning: its place in the ledger has moved."""
     bucket, key = bucket_of(uri := uri_of(table, consumer))
     try:
         body = json.dumps(asdict(place)).encode()
@@ -60,7 +60,7 @@ def write(table: TablePlace, consumer: str, place: LakePlace) -> None:
 
 
 def forget(table: TablePlace, consumer: str) -> None:
-    """Remove it; nothing where there is none."""
+    """Remove a consumer's place from the lake; do nothing where it has none."""
     bucket, key = bucket_of(uri := uri_of(table, consumer))
     try:
         s3_client(table.lake.store).delete_object(Bucket=bucket, Key=key)

@@ -133,6 +133,7 @@ def skip_lost_commits(dsn: str, pipeline: Pipeline, on_lake: OnLake, newest: New
         if newest and not deliveries.is_delivered(cursor, newest.delivery_id, newest.run_id):
             numbers.add(newest.delivery_id)
         if not numbers <= put_back:
+            attempts.skip_numbers(cursor, max(numbers))
             pipelines.skip_commits(cursor, pipeline.name, max(numbers))
 
 
