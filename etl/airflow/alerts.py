@@ -83,7 +83,7 @@ class WebhookNotifier(BaseNotifier):
     reraise=True,
 )
 def _post(request: Request) -> None:
-    with urlopen(request, timeout=ANSWERS_WITHIN) as answer:  # noqa: S310 - the settings allow http alone
+    with urlopen(request, timeout=ANSWERS_WITHIN) as answer:  # noqa: S310 - settings and Connections allow http alone
         answer.read()
 
 

@@ -6,7 +6,7 @@ and Kafka's client settings by a file that only its user may read and that goes 
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +33,12 @@ _AWS = {
     "endpoint_url": "SLUICE_S3_ENDPOINT",
     "region_name": "SLUICE_S3_REGION",
 }
+_CREDENTIALS = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"})
+_OF_ACCESS = (
+    "security.",
+    "sasl.",
+    "ssl.",
+)  # begin what says how to reach brokers; all else is for Airflow's own clients
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -57,9 +63,9 @@ def webhook() -> str | None:
 
 
 @contextmanager
-def environment_of(names: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Yield the variables by which a command reaches the services that these Connections tell of, by what they are of."""
-    given: dict[str, str] = {}
+def environment_of(names: Mapping[str, str]) -> Iterator[dict[str, str | None]]:
+    """Yield the environment variables of a command, None for one to unset; `names` are of Connections, by service."""
+    given: dict[str, str | None] = {}
     if name := names.get("postgres"):
         given["SLUICE_POSTGRES"] = _postgres(_connection(name))
     if name := names.get("s3"):
@@ -68,10 +74,12 @@ def environment_of(names: Mapping[str, str]) -> Iterator[dict[str, str]]:
         yield given
         return
     brokers, properties = _kafka(_connection(name))
-    with tempfile.NamedTemporaryFile("w", encoding="latin-1", suffix=".properties") as file:
+    # A file without a name, which goes with this process, however that ends.
+    with os.fdopen(os.memfd_create("kafka.properties"), "w", encoding="latin-1") as file:
         file.write("".join(f"{key}={_escaped(value)}\n" for key, value in properties.items()))
         file.flush()
-        yield {**given, "SLUICE_KAFKA": brokers, "SLUICE_KAFKA_PROPERTIES": file.name}
+        place = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        yield {**given, "SLUICE_KAFKA": brokers, "SLUICE_KAFKA_PROPERTIES": place}
 
 
 def _connection(name: str) -> Connection:
@@ -97,7 +105,8 @@ def _postgres(one: Connection) -> str:
     return str(make_dsn(**{name: value for name, value in named.items() if value}, **extras))
 
 
-def _s3(one: Connection) -> dict[str, str]:
+def _s3(one: Connection) -> dict[str, str | None]:
+    """Return the variables of the AWS chain: those of the worker's own that would come before these are unset."""
     extras = one.extra_dejson
     if extras.get("role_arn"):
         raise SetupError(
@@ -106,13 +115,24 @@ def _s3(one: Connection) -> dict[str, str]:
         )
     given = {"AWS_ACCESS_KEY_ID": one.login, "AWS_SECRET_ACCESS_KEY": one.password}
     given |= {variable: extras.get(name) for name, variable in _AWS.items()}
-    return {variable: str(value) for variable, value in given.items() if value}
+    set_here = {variable: str(value) for variable, value in given.items() if value}
+    return {**dict.fromkeys(_CREDENTIALS), **set_here} if set_here.keys() & _CREDENTIALS else {**set_here}
 
 
 def _kafka(one: Connection) -> tuple[str, dict[str, str]]:
     """Return the brokers, and the settings as Java's client has them; the Connection has them as librdkafka does."""
-    told = {name: str(value) for name, value in one.extra_dejson.items()}
-    brokers = told.pop("bootstrap.servers", "")
+    brokers = str(one.extra_dejson.get("bootstrap.servers") or "")
+    if not brokers:
+        raise SetupError(
+            f"Airflow's Connection {one.conn_id} names no brokers",
+            remedy="add `bootstrap.servers` to its configuration",
+        )
+    told = {name: str(value) for name, value in one.extra_dejson.items() if name.startswith(_OF_ACCESS)}
+    if own := sorted(told.keys() & {"ssl.certificate.location", "ssl.key.location", "ssl.key.password"}):
+        raise SetupError(
+            f"Airflow's Connection {one.conn_id} has {', '.join(own)}, by which Java's client does not sign in",
+            remedy="write Kafka's client settings, with a keystore, into a file, and name it in SLUICE_KAFKA_PROPERTIES",
+        )
     mechanism = told.pop("sasl.mechanisms", None) or told.get("sasl.mechanism")
     user, password = told.pop("sasl.username", None), told.pop("sasl.password", None)
     if mechanism:
@@ -127,8 +147,6 @@ def _kafka(one: Connection) -> tuple[str, dict[str, str]]:
         told["sasl.jaas.config"] = f"{module} required username={quoted_user} password={quoted_password};"
     if certificate := told.pop("ssl.ca.location", None):
         told |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": certificate}
-    for own in ("group.id", "auto.offset.reset", "enable.auto.commit", "client.id"):
-        told.pop(own, None)  # of a consumer of Airflow's; Spark has its own
     return brokers, told
 
 
@@ -137,6 +155,10 @@ def _address(one: Connection) -> str:
     host = one.host or ""
     if "://" not in host:
         host = f"{one.schema or 'https'}://{host}" + (f":{one.port}" if one.port else "")
+    if not host.startswith(("http://", "https://")):
+        raise SetupError(
+            f"Airflow's Connection {one.conn_id} is no http address", remedy="correct its host and schema"
+        )
     path = str(one.extra_dejson.get("webhook_endpoint") or one.password or "")
     return f"{host.rstrip('/')}/{path.lstrip('/')}" if path else host
 

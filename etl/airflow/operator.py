@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
@@ -286,8 +287,8 @@ class SluiceTaskOperator(BaseOperator):
 
 def _python(named: str | None) -> str:
     """Return the Python that runs the command; raise NeedsPerson where there is none at the place that was named."""
-    place = named or load_settings().python or sys.executable
-    if not os.access(place, os.X_OK):
+    place = Path(named or load_settings().python or sys.executable)
+    if not (place.is_file() and os.access(place, os.X_OK)):
         raise NeedsPerson(
             f"{place} is no program on {socket.gethostname()}: name the Python of an environment that has Sluice, by"
             " SLUICE_PYTHON or the operator's `python`"
@@ -296,7 +297,7 @@ def _python(named: str | None) -> str:
 
 
 @contextmanager
-def _services() -> Iterator[dict[str, str]]:
+def _services() -> Iterator[dict[str, str | None]]:
     """Yield the variables by which a command reaches the services of Airflow's Connections.
 
     Raises NeedsPerson where a Connection can't be had.

@@ -47,7 +47,9 @@ class Command:
 
     arguments: Sequence[str]
     python: str = sys.executable
-    environment: Mapping[str, str] = field(default_factory=dict)  # beside this process' own
+    environment: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # beside this process' own; None: unset
     given: str | None = None  # on its standard input: of any length, and for nobody to see in `ps`
     # In a process group of its own: Airflow signals the task's whole group, and a JVM that hears SIGTERM ends at once.
     own_group: bool = False
@@ -57,7 +59,8 @@ class Command:
         """Start the command, pass each line of its log to `log` with its level, and return how it ended."""
         parent = os.getppid()
         with tempfile.TemporaryFile("w+") as result, _standard_input(self.given) as given:
-            environment = {**os.environ, **self.environment}
+            mixed = {**os.environ, **self.environment}
+            environment = {name: value for name, value in mixed.items() if value is not None}
             words = [self.python, "-m", "etl.cli", *self.arguments]
             self._process = _start(words, environment, given, result, self.own_group)
             with self._ended_without(parent, log):

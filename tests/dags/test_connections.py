@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +16,14 @@ from pydantic import SecretStr
 from etl.airflow.alerts import WebhookNotifier, notifiers
 from etl.airflow.connections import environment_of, settings_here
 from etl.airflow.operator import SluiceRunOperator
+from etl.airflow.process import Command
 from etl.airflow.retries import NeedsPerson, Retries
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
 from etl.services import Services, find_postgres, up
 from tests.support.airflow.listeners import webhook
 
+BROKERS = {"bootstrap.servers": "b:9092"}
 AWKWARD = 'p@ss:/?#"\\ ö'
 
 
@@ -108,6 +111,7 @@ def test_s3_and_kafka_are_given_as_their_clients_read_them(monkeypatch: pytest.M
         "sasl.password": AWKWARD,
         "ssl.ca.location": "/etc/ca.pem",
         "group.id": "airflow",
+        "session.timeout.ms": 6000,
     }
     connect(
         monkeypatch,
@@ -115,14 +119,14 @@ def test_s3_and_kafka_are_given_as_their_clients_read_them(monkeypatch: pytest.M
         kafka={"conn_type": "kafka", "extra": kafka},
     )
     with environment_of({"s3": "our_s3", "kafka": "our_kafka"}) as given:
-        file = Path(given.pop("SLUICE_KAFKA_PROPERTIES"))
-        assert file.stat().st_mode & 0o777 == 0o600
+        file = Path(given.pop("SLUICE_KAFKA_PROPERTIES") or "")
+        assert file.is_relative_to(f"/proc/{os.getpid()}/fd"), "it goes with the process, however that ends"
         lines = file.read_text().splitlines()
-    assert not file.exists()
     assert given == {
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": AWKWARD,
         "AWS_SESSION_TOKEN": "token",
+        "AWS_PROFILE": None,
         "SLUICE_S3_REGION": "eu-west-1",
         "SLUICE_S3_ENDPOINT": "https://s3.example",
         "SLUICE_KAFKA": "b1:9093,b2:9093",
@@ -148,8 +152,14 @@ def test_s3_and_kafka_are_given_as_their_clients_read_them(monkeypatch: pytest.M
         ),
         (
             "kafka",
-            {"conn_type": "kafka", "extra": {"sasl.mechanisms": "GSSAPI", "sasl.username": "a"}},
+            {"conn_type": "kafka", "extra": {**BROKERS, "sasl.mechanisms": "GSSAPI", "sasl.username": "a"}},
             "by GSSAPI",
+        ),
+        ("kafka", {"conn_type": "kafka", "extra": {"security.protocol": "SSL"}}, "names no brokers"),
+        (
+            "kafka",
+            {"conn_type": "kafka", "extra": {**BROKERS, "ssl.key.location": "/key"}},
+            "has ssl.key.location",
         ),
     ],
 )
@@ -159,6 +169,46 @@ def test_a_connection_that_can_not_be_used_is_told(
     connect(monkeypatch, **{kind: told})
     with pytest.raises(SetupError, match=seen), environment_of({kind: f"our_{kind}"}):
         pass
+
+
+@pytest.mark.parametrize(
+    ("told", "given"),
+    [
+        (
+            {"login": "key", "password": "secret"},
+            {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"},
+        ),
+        ({"extra": {"profile_name": "lake"}}, {"AWS_PROFILE": "lake"}),
+        (
+            {"extra": {"region_name": "eu"}},
+            {"SLUICE_S3_REGION": "eu", "AWS_ACCESS_KEY_ID": "worker's", "AWS_SESSION_TOKEN": "old"},
+        ),
+    ],
+)
+def test_a_connections_credentials_are_mixed_with_none_of_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], given: dict[str, str]
+) -> None:
+    for name, value in (("AWS_ACCESS_KEY_ID", "worker's"), ("AWS_SESSION_TOKEN", "old")):
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    connect(monkeypatch, s3={"conn_type": "aws", **told})
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\n")
+    program.chmod(0o755)
+    with environment_of({"s3": "our_s3"}) as environment:
+        Command(arguments=["status"], python=str(program), environment=environment).run(
+            lambda _level, _line: None
+        )
+    seen = dict(line.partition("=")[::2] for line in (tmp_path / "seen").read_text().splitlines())
+    names = (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_PROFILE",
+        "SLUICE_S3_REGION",
+    )
+    assert {name: seen[name] for name in names if name in seen} == given
 
 
 def test_a_connection_that_airflow_has_not_fails_a_task_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +223,13 @@ def test_a_connection_that_airflow_has_not_fails_a_task_at_once(monkeypatch: pyt
     assert (
         Retries(retries=3, retry_delay=timedelta(seconds=1)).evaluate(told.value, 1, 3).action.value == "fail"
     )
+
+
+def test_an_alert_is_posted_to_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, webhook={"conn_type": "http", "host": "file:///etc/hostname"})
+    [notifier] = notifiers("failed", "orders", "it failed")
+    with pytest.raises(SetupError, match="our_webhook is no http address"):
+        notifier.notify({})  # type: ignore[typeddict-item]
 
 
 def test_an_alert_is_posted_where_a_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -414,7 +414,7 @@ def test_a_field_that_is_declared_in_one_line_is_in_the_forms_and_reaches_the_co
 
 def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
     keywords = set(inspect.signature(SluiceRunOperator).parameters) - {"kwargs"}
-    assert keywords == {"pipeline", "alert_quarantine_share", "follow", "beside", *NOTHING}
+    assert keywords == {"pipeline", "alert_quarantine_share", "follow", "beside", "python", *NOTHING}
     with DAG("mine", default_args={"why": "as agreed"}):
         made = SluiceRunOperator(task_id="run", pipeline="orders", release="17")
         many = SluiceRunOperator.partial(task_id="many", driver_memory="4g").expand(pipeline=["a", "b"])

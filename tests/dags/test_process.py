@@ -211,7 +211,12 @@ def test_a_python_that_is_not_there_is_told_and_not_tried_again(
 ) -> None:
     declared.write_text(DECLARATION.format(first=""))
     monkeypatch.setenv("SLUICE_PYTHON", str(declared.parent / "setting"))
-    for form, place in (({}, "setting"), ({"python": str(declared.parent / "named")}, "named")):
+    (declared.parent / "folder").mkdir()
+    for form, place in (
+        ({}, "setting"),
+        ({"python": str(declared.parent / "named")}, "named"),
+        ({"python": str(declared.parent / "folder")}, "folder"),
+    ):
         error, _ = executed(**form)
         assert type(error).__name__ == "NeedsPerson"
         assert str(error).startswith(
