@@ -10,10 +10,10 @@ from __future__ import annotations
 from airflow.sdk import get_parsing_context
 
 from etl.airflow.factory import require_dags
-from etl.airflow.project import settle
+from etl.airflow.project import use_own_settings
 from etl.common.settings import load_settings
 from etl.pipeline import load_pipelines
 
-settle(__file__)
+use_own_settings(__file__)
 if get_parsing_context().dag_id is None:
     require_dags(load_pipelines(load_settings().pipelines))

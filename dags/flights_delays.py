@@ -10,14 +10,16 @@ lost makes no difference, and neither do events of `flights` that Airflow drops:
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, dag, task
 
+from etl.airflow.connections import settings_here
 from etl.airflow.operator import assets
-from etl.airflow.project import settle
+from etl.airflow.project import use_own_settings
 from etl.common.settings import load_settings
 from etl.pipeline import loadable
 from etl.pipeline.ddl import ddl_columns
@@ -66,8 +68,8 @@ def flights_delays() -> None:
         """Bring the table up to date; return the deliveries whose rows came, and those whose rows left."""
         from etl import changes
 
-        anew = params["anew"]
-        with changes(None, UPSTREAM, consumer=CONSUMER, after=0 if anew else None) as new:
+        anew, here = params["anew"], settings_here()
+        with changes(None, UPSTREAM, consumer=CONSUMER, after=0 if anew else None, settings=here) as new:
             if new or anew:
                 found = sums(new) if new else []
                 with new.transaction() as cursor:
@@ -109,13 +111,15 @@ def sums(new: Changes) -> list[dict[str, Any]]:
 def is_declared(folders: Sequence[Path]) -> bool:
     """Tell whether there is a pipeline of that name with the columns that are read, or one with a mistake.
 
-    Airflow takes a DAG that its file no longer makes for gone.
+    Airflow takes a DAG that its file no longer makes for gone. Where Airflow's environment has no Spark, its task can't run.
     """
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
+        return False
     if declared := loadable(folders).get(UPSTREAM):
         return set(ddl_columns(declared.schema)) >= READ
     return file_of(UPSTREAM, folders) is not None
 
 
-settle(__file__)
+use_own_settings(__file__)
 if is_declared(load_settings().pipelines):
     flights_delays()

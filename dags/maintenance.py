@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etl.airflow.factory import maintained, maintenance_dag
-from etl.airflow.project import settle
+from etl.airflow.project import use_own_settings
 
-settle(__file__)
+use_own_settings(__file__)
 sluice_maintenance = maintenance_dag(maintained())

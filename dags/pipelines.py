@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etl.airflow.factory import pipeline_dags
-from etl.airflow.project import settle
+from etl.airflow.project import use_own_settings
 
-settle(__file__)
+use_own_settings(__file__)
 globals().update(pipeline_dags())

@@ -206,6 +206,9 @@ def test_a_dag_folder_goes_by_its_own_project_whichever_version_of_it_is_loaded(
         made = {*said[0].split()}
         assert {name, f"{name}_replays"} <= made and other not in made
         assert said[1].startswith(f"ok      {name}: 2 rules in {version}/suites/orders.json"), said
+    both = [version / "dags/pipelines.py" for version in (project, later)]
+    made = {*installed.do("python", "-c", MAKE_DAGS, *both, cwd=tmp_path, AIRFLOW_HOME=str(tmp_path)).split()}
+    assert {"orders", "sales"} <= made, "each goes by its own, in one process as well"
 
 
 @pytest.mark.timeout(900)
