@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.workermanage import WorkerController
 
-OF_SESSIONS = {"PYTEST_CURRENT_TEST"}
+SET_BY_PYTEST = {"PYTEST_CURRENT_TEST"}
 MANY_DESCRIPTORS = 800  # of the 1,024 that many a shell allows; some 300 stay open in a process of many files
 
 
@@ -100,7 +100,7 @@ def the_environment_is_left_as_it_was() -> Iterator[None]:
     before = dict(os.environ)
     yield
     changed = {name for name in before | dict(os.environ) if before.get(name) != os.environ.get(name)}
-    assert changed <= OF_SESSIONS, f"a test left behind: {sorted(changed - OF_SESSIONS)}"
+    assert changed <= SET_BY_PYTEST, f"a test left behind: {sorted(changed - SET_BY_PYTEST)}"
 
 
 @pytest.fixture(scope="session")

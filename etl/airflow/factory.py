@@ -99,7 +99,7 @@ def refused_dags(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
 
 
 def _refusal(pipeline: Pipeline) -> str | None:
-    """Say what of a pipeline's declaration Airflow, or a function of its author's, refuses; None where nothing is."""
+    """Return why the pipeline's DAGs can't be made; None where they can."""
     try:
         made = _schedule(pipeline)
         if (validate := getattr(made, "validate", None)) is not None:

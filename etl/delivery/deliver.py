@@ -40,7 +40,7 @@ from etl.delivery.stage import StageTask
 from etl.ledger import attempts, deliveries, leases, stops
 from etl.ledger.inputs import LOOKUP_SOURCE
 from etl.ledger.offsets import ranges_of
-from etl.ledger.stops import SHARE_STOP, UNREADABLE_STOP, Behind, Decision, Seen
+from etl.ledger.stops import FILES_KEPT, SHARE_STOP, UNREADABLE_STOP, Behind, Decision, Seen
 from etl.quality.verdict import Counts, Severity, Verdict
 from etl.sinks.lake import numbers
 from etl.sinks.open import quarantine_columns
@@ -184,7 +184,8 @@ def _behind(context: DeliveryContext, staged: Staged) -> Behind | None:
         set_by = deliveries.last_before_watermark(cursor, context.lease.pipeline, reached)
         read = deliveries.inputs_of(cursor, set_by) if set_by is not None else ()
     files = [one.path for one in read if one.source != LOOKUP_SOURCE]
-    return Behind(watermark_ms=reached, ahead=ahead, set_by=set_by, files=files)
+    more = max(len(files) - FILES_KEPT, 0)
+    return Behind(watermark_ms=reached, ahead=ahead, set_by=set_by, files=files[:FILES_KEPT], more_files=more)
 
 
 def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:

@@ -11,9 +11,11 @@ from psycopg2.extras import Json
 
 from etl.common.database import Cursor, row, rows
 from etl.common.statements import Statements
-from etl.common.wording import WHY, first_few, visible
+from etl.common.wording import WHY, visible
 
 STATEMENTS = Statements(__name__)
+
+FILES_KEPT = 5  # of the delivery that set a watermark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +25,14 @@ class Behind:
     watermark_ms: int  # since 1970
     ahead: bool  # of the clock, when the batch stopped
     set_by: int | None  # the delivery whose records set it; None: none that can be gone back before
-    files: Sequence[str] = ()  # the paths of that delivery's files: a record of one of them set it
+    files: Sequence[
+        str
+    ] = ()  # paths of that delivery's files, FILES_KEPT at most: a record of one of them set it
+    more_files: int = 0  # that it read beside these
 
     @classmethod
     def of(cls, kept: Mapping[str, Any] | None) -> Behind | None:
-        """Read what was kept with a stop."""
+        """Build it from the JSON that was kept with a stop; return None where none was."""
         return None if kept is None else cls(**kept)
 
     @property
@@ -40,7 +45,8 @@ class Behind:
     @property
     def read(self) -> str:
         """Say which files the delivery read that set it; empty where that is not known."""
-        return f"it read {first_few([visible(path) for path in self.files])}" if self.files else ""
+        more = f"; and {self.more_files:,} more" if self.more_files else ""
+        return f"it read {'; '.join(map(visible, self.files))}{more}" if self.files else ""
 
     def way_back(self, pipeline: str) -> str | None:
         """Return the command that takes the watermark back; None where the rows so far have to be built anew."""

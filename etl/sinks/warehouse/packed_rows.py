@@ -1,4 +1,4 @@
-"""Encodes rows as PostgreSQL's binary COPY takes them, packed; tasks make them so, and a commit copies them into a table."""
+"""Encodes rows for PostgreSQL's binary COPY and compresses them: tasks do that, the commit copies them."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class RowPacker:
         self._waiting.append(batch)
         self._bytes += batch.nbytes
         if self._bytes >= PART_BYTES:
-            yield from self.rest()
+            yield from self.flush()
 
-    def rest(self) -> Iterator[PackedRows]:
-        """Yield what fills no part, if there is any."""
+    def flush(self) -> Iterator[PackedRows]:
+        """Yield the waiting rows as one part; nothing where none wait."""
         if self._waiting:
             encoded, rows = encode(self._waiting), sum(batch.num_rows for batch in self._waiting)
             self._waiting, self._bytes = [], 0

@@ -71,7 +71,7 @@ class StagedRows:
         return list(self.winners.tasks)
 
     def copy(self, cursor: Cursor) -> None:
-        """COPY them into the table; raise StagingLost where some are gone, TableRefused where it does not take them all."""
+        """COPY the winners' rows into the table; raise StagingLost where some are gone, TableRefused for what it refuses."""
         columns = [*self.columns, *SYSTEM_COLUMNS]
         copy_packed(cursor, self.winners, self.target, columns, expected=self.expected, held=False)
 

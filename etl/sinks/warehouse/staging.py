@@ -98,7 +98,7 @@ class StagingWriter:
     def commit(self) -> list[PackedRows]:
         """Commit what went to PostgreSQL; return the packed rows that did not, which the report takes along."""
         for packer in self._packers.values():
-            self._parts += packer.rest()
+            self._parts += packer.flush()
         if self._parts and (self._sent or self._too_large()):
             self._send()
         if self._connection is not None:

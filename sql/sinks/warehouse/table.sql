@@ -24,8 +24,8 @@ DROP TABLE IF EXISTS sluice_stage.{staging}
 LOCK TABLE sluice_stage.{staging} IN ACCESS EXCLUSIVE MODE NOWAIT
 
 -- name: staging_left
--- The staging tables of a pipeline's attempts that are closed, which can't commit any more. Earlier versions had one of a
--- quarantine.
+-- The staging tables of a pipeline's attempts that are closed, which can't commit any more. Earlier versions made one whose
+-- name ends in _quarantine.
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN sluice.attempt a ON a.delivery_id = substring(c.relname FROM '^d(\d{{1,18}})_')::bigint
 WHERE n.nspname = 'sluice_stage' AND c.relkind = 'r' AND a.pipeline = %(pipeline)s AND a.closed_at IS NOT NULL
