@@ -27,6 +27,8 @@ from tests.support import oracle
 from tests.support.arrow_driver import start_correction
 from tests.support.delivering import Delivering, without_detail
 
+pytestmark = pytest.mark.long
+
 TWO = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 
 

@@ -31,6 +31,8 @@ from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, pipeline, reader, start
 from tests.support.events_run import at, staged_left
 
+pytestmark = pytest.mark.long
+
 COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("text", pa.string())])
 UPSERT = Upsert(keys=("id",), newest="at")
 SINKS: dict[str, Sink] = {"append": Append(), "upsert": UPSERT, "replace": Replace()}

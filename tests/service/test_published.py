@@ -28,6 +28,8 @@ from etl.sinks.warehouse.views import Name
 from tests.support import oracle
 from tests.support.delivering import Delivering
 
+pytestmark = pytest.mark.long
+
 NARROW = pa.schema([("a", pa.int32()), ("b", pa.string())])
 OTHER = pa.schema([("b", pa.string()), ("a", pa.float64())])
 NAME = Name(schema="reports", name="numbers")

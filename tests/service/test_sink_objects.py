@@ -26,6 +26,8 @@ from etl.sinks.lake.lake import Lake
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, batch_of, delivered, here, pipeline, reader, rows, start
 
+pytestmark = pytest.mark.long
+
 PARTITIONED = pa.schema(
     [
         ("id", pa.int64()),

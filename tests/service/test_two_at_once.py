@@ -35,6 +35,8 @@ from tests.support.databases import administer, database_name
 from tests.support.events_run import EVENTS, assert_delivered, at, rob_while_staging, silence, staged_left
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long
+
 
 class KilledError(Exception):
     pass
