@@ -34,11 +34,8 @@ _AWS = {
     "region_name": "SLUICE_S3_REGION",
 }
 _CREDENTIALS = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"})
-_OF_ACCESS = (
-    "security.",
-    "sasl.",
-    "ssl.",
-)  # begin what says how to reach brokers; all else is for Airflow's own clients
+# What says how to reach brokers begins so; all else is for Airflow's own clients.
+_OF_ACCESS = ("security.", "sasl.", "ssl.")
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",

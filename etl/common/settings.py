@@ -163,7 +163,7 @@ class Settings(BaseSettings):
 
     @field_validator("python")
     @classmethod
-    def _named(cls, value: Path | None) -> Path | None:
+    def _program(cls, value: Path | None) -> Path | None:
         return value and _absolute(value)
 
     @field_validator("jars")

@@ -25,10 +25,9 @@ class Behind:
     watermark_ms: int  # since 1970
     ahead: bool  # of the clock, when the batch stopped
     set_by: int | None  # the delivery whose records set it; None: none that can be gone back before
-    files: Sequence[
-        str
-    ] = ()  # paths of that delivery's files, FILES_KEPT at most: a record of one of them set it
-    more_files: int = 0  # that it read beside these
+    # Paths of that delivery's files, FILES_KEPT at most, and how many more there are: a record of one of them set it.
+    files: Sequence[str] = ()
+    more_files: int = 0
 
     @classmethod
     def of(cls, kept: Mapping[str, Any] | None) -> Behind | None:

@@ -6,7 +6,6 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from etl.airflow.retries import NeedsPerson, Retries
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
 from etl.services import Services, find_postgres, up
+from tests.support.airflow.by_hand import execute
 from tests.support.airflow.listeners import webhook
 
 BROKERS = {"bootstrap.servers": "b:9092"}
@@ -70,19 +70,9 @@ def test_a_task_and_the_pages_reach_the_postgresql_of_a_connection(
     script = tmp_path / "python"
     script.write_text(f'#!/bin/sh\necho "$SLUICE_POSTGRES" > {seen}; echo "$@" >> {seen}; exit 2\n')
     script.chmod(0o755)
-    operator: Any = SluiceRunOperator(task_id="run", pipeline="orders", python=str(script))
-    ti = SimpleNamespace(
-        dag_id="orders",
-        run_id="manual",
-        task_id="run",
-        try_number=1,
-        max_tries=0,
-        xcom_push=lambda key, value: None,
-    )
-    ti.task = SimpleNamespace(retries=0)
-    run = dict.fromkeys(("data_interval_start", "data_interval_end", "clear_number", "triggering_user_name"))
+    operator = SluiceRunOperator(task_id="run", pipeline="orders", python=str(script))
     with pytest.raises(NeedsPerson):
-        operator.execute({"ti": ti, "dag_run": SimpleNamespace(run_type="manual", **run)})
+        execute(operator)
     given, words = seen.read_text().splitlines()
     assert parse_dsn(given) == told
     assert told["password"] not in words, "secrets are on no command line"
@@ -213,12 +203,9 @@ def test_a_connections_credentials_are_mixed_with_none_of_the_workers(
 
 def test_a_connection_that_airflow_has_not_fails_a_task_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_CONNECTIONS", '{"postgres": "nosuch"}')
-    operator: Any = SluiceRunOperator(task_id="run", pipeline="orders")
-    ti = SimpleNamespace(dag_id="orders", run_id="manual", task_id="run", try_number=1, max_tries=0)
-    ti.task = SimpleNamespace(retries=0)
-    run = dict.fromkeys(("data_interval_start", "data_interval_end", "clear_number", "triggering_user_name"))
+    operator = SluiceRunOperator(task_id="run", pipeline="orders")
     with pytest.raises(NeedsPerson, match="names Airflow's Connection nosuch, which can't be had") as told:
-        operator.execute({"ti": ti, "dag_run": SimpleNamespace(run_type="manual", **run)})
+        execute(operator)
     assert "`airflow connections get nosuch`" in str(told.value)
     assert (
         Retries(retries=3, retry_delay=timedelta(seconds=1)).evaluate(told.value, 1, 3).action.value == "fail"

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -26,6 +25,7 @@ from etl.common.database import MIGRATION_LOCK
 from etl.common.settings import Settings
 from etl.runs.summary import Summary
 from etl.services import Services
+from tests.support.airflow.by_hand import execute
 from tests.support.oracle import ask
 from tests.support.waiting import until
 
@@ -174,25 +174,9 @@ def executed(**form: str) -> tuple[Any, dict[str, Any]]:
     from etl.airflow.operator import SluiceRunOperator
 
     pushed: dict[str, Any] = {}
-    ti = SimpleNamespace(
-        dag_id="events",
-        run_id="manual",
-        task_id="run",
-        try_number=1,
-        max_tries=0,
-        task=SimpleNamespace(retries=0),
-        xcom_push=lambda key, value: pushed.update({key: value}),
-    )
-    dag_run = SimpleNamespace(
-        data_interval_start=None,
-        data_interval_end=None,
-        run_type="manual",
-        clear_number=0,
-        triggering_user_name=None,
-    )
-    operator: Any = SluiceRunOperator(task_id="run", pipeline="events", **form)
+    operator = SluiceRunOperator(task_id="run", pipeline="events", **form)
     try:
-        return operator.execute({"ti": ti, "dag_run": dag_run}), pushed
+        return execute(operator, pushed), pushed
     except Exception as error:  # noqa: BLE001 - is what the test looks at
         return error, pushed
 

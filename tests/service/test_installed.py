@@ -194,7 +194,7 @@ def test_airflow_makes_the_dags_of_a_new_project_from_what_was_installed(
 def test_a_dag_folder_goes_by_its_own_project_whichever_version_of_it_is_loaded(
     installed: Installed, project: Path, tmp_path: Path
 ) -> None:
-    """As of a bundle: the working directory is Airflow's own, and each version lies in a folder of its own."""
+    """Load two versions from elsewhere, as Airflow does those of a bundle."""
     later = tmp_path / "bundles/shop/later"
     shutil.copytree(project, later)
     declared = later / "pipelines/orders.py"

@@ -1,6 +1,6 @@
 """Share what several test files need. The list is closed: tests/unit/test_shape.py holds it against the folder.
 
-airflow         a whole Airflow, the browser that looks at its pages, and what listens to its alerts
+airflow         a whole Airflow, the browser that looks at its pages, what listens to its alerts, and operators without it
 arrow_driver    drives the real stage and commit from Arrow batches, without Spark
 asked           counts what PostgreSQL and S3 are asked, by proxies before them
 backups         databases that go back in time

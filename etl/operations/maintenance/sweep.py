@@ -127,9 +127,8 @@ class _Decided:
     pointers: Sequence[Sequence[str]]  # of each table, within the horizon
     current: Sequence[str | None]
     manifests: frozenset[str]  # delivery manifests of the ledger
-    to_take_back: frozenset[
-        str
-    ]  # of rows that left the table, and that a consumer had read and has not taken back
+    # objects of rows that left the table, and that a consumer had read and has not taken back
+    to_take_back: frozenset[str]
     staging: Sequence[str]
 
     def attempt(self, uri: str) -> SweptAttempt | None:

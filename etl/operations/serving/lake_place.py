@@ -11,11 +11,10 @@ import logging
 from dataclasses import asdict, dataclass
 from urllib.parse import quote
 
-from botocore.exceptions import BotoCoreError, ClientError
-
+from etl.common.errors import SluiceError
+from etl.sinks.lake import s3
 from etl.sinks.lake.lake import TablePlace
 from etl.sinks.lake.marker import places_folder
-from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
 
 log = logging.getLogger("sluice")
 
@@ -35,34 +34,20 @@ def uri_of(table: TablePlace, consumer: str) -> str:
 
 def read(table: TablePlace, consumer: str) -> LakePlace | None:
     """Read a consumer's place from the lake with one request; return None where it has none."""
-    bucket, key = bucket_of(uri := uri_of(table, consumer))
-    try:
-        return LakePlace(
-            **json.loads(s3_client(table.lake.store).get_object(Bucket=bucket, Key=key)["Body"].read())
-        )
-    except ClientError as error:
-        if status_of(error) == 404:
-            return None
-        raise translated(error, uri) from error
-    except BotoCoreError as error:
-        raise translated(error, uri) from error
+    text = s3.get(table.lake.store, uri_of(table, consumer))
+    return None if text is None else LakePlace(**json.loads(text))
 
 
 def write(table: TablePlace, consumer: str, place: LakePlace) -> None:
     """Write a consumer's place to the lake, or log a warning: its place in the ledger has moved."""
-    bucket, key = bucket_of(uri := uri_of(table, consumer))
+    uri = uri_of(table, consumer)
     try:
-        body = json.dumps(asdict(place)).encode()
-        s3_client(table.lake.store).put_object(Bucket=bucket, Key=key, Body=body)
-    except (BotoCoreError, ClientError) as error:
-        told = "consumer %s has read up to commit %s, and %s could not be written: %s"
-        log.warning(told, consumer, place.commit_seq, uri, translated(error, uri).seen)
+        s3.put(table.lake.store, uri, json.dumps(asdict(place)).encode())
+    except SluiceError as error:
+        warning = "consumer %s has read up to commit %s, and %s could not be written: %s"
+        log.warning(warning, consumer, place.commit_seq, uri, error.seen)
 
 
 def forget(table: TablePlace, consumer: str) -> None:
     """Remove a consumer's place from the lake; do nothing where it has none."""
-    bucket, key = bucket_of(uri := uri_of(table, consumer))
-    try:
-        s3_client(table.lake.store).delete_object(Bucket=bucket, Key=key)
-    except (BotoCoreError, ClientError) as error:
-        raise translated(error, uri) from error
+    s3.delete(table.lake.store, uri_of(table, consumer))

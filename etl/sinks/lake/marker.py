@@ -14,14 +14,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import psycopg2
-from botocore.exceptions import BotoCoreError, ClientError
 
 from etl.common.database import Cursor, row_as, transaction
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
 from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
+from etl.sinks.lake import s3
 from etl.sinks.lake.lake import TablePlace
-from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -60,15 +59,8 @@ def is_marker(uri: str, tables: Iterable[TablePlace]) -> bool:
 def read(table: TablePlace) -> Newest | None:
     """Read the marker with one request; return None where there is none."""
     uri = marker_of(table)
-    bucket, key = bucket_of(uri)
-    try:
-        text = s3_client(table.lake.store).get_object(Bucket=bucket, Key=key)["Body"].read()
-    except ClientError as error:
-        if status_of(error) == 404:
-            return None
-        raise translated(error, uri) from error
-    except BotoCoreError as error:
-        raise translated(error, uri) from error
+    if (text := s3.get(table.lake.store, uri)) is None:
+        return None
     try:
         return Newest(**json.loads(text))
     except (ValueError, TypeError) as error:
@@ -79,13 +71,7 @@ def read(table: TablePlace) -> Newest | None:
 
 
 def _write(table: TablePlace, newest: Newest) -> None:
-    bucket, key = bucket_of(uri := marker_of(table))
-    try:
-        s3_client(table.lake.store).put_object(
-            Bucket=bucket, Key=key, Body=json.dumps(asdict(newest)).encode()
-        )
-    except (BotoCoreError, ClientError) as error:
-        raise translated(error, uri) from error
+    s3.put(table.lake.store, marker_of(table), json.dumps(asdict(newest)).encode())
 
 
 def tell(dsn: str, table: TablePlace, pipeline: str, mine: Newest) -> None:
@@ -191,8 +177,4 @@ def settle(dsn: str, table: TablePlace, pipeline: str) -> None:
     if newest is not None:
         _write(table, newest)
         return
-    bucket, key = bucket_of(uri := marker_of(table))
-    try:
-        s3_client(table.lake.store).delete_object(Bucket=bucket, Key=key)
-    except (BotoCoreError, ClientError) as error:
-        raise translated(error, uri) from error
+    s3.delete(table.lake.store, marker_of(table))

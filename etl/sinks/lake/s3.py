@@ -93,6 +93,35 @@ def status_of(error: BotoCoreError | ClientError) -> int | None:
     return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
 
 
+def get(store: ObjectStore, uri: str) -> bytes | None:
+    """Read a small object with one request; return None where there is none."""
+    bucket, key = bucket_of(uri)
+    try:
+        return s3_client(store).get_object(Bucket=bucket, Key=key)["Body"].read()
+    except (BotoCoreError, ClientError) as error:
+        if status_of(error) == 404:
+            return None
+        raise translated(error, uri) from error
+
+
+def put(store: ObjectStore, uri: str, content: bytes) -> None:
+    """Write a small object with one request."""
+    bucket, key = bucket_of(uri)
+    try:
+        s3_client(store).put_object(Bucket=bucket, Key=key, Body=content)
+    except (BotoCoreError, ClientError) as error:
+        raise translated(error, uri) from error
+
+
+def delete(store: ObjectStore, uri: str) -> None:
+    """Remove an object with one request; do nothing where there is none."""
+    bucket, key = bucket_of(uri)
+    try:
+        s3_client(store).delete_object(Bucket=bucket, Key=key)
+    except (BotoCoreError, ClientError) as error:
+        raise translated(error, uri) from error
+
+
 def stored(client: S3Client, folder: str) -> Iterator[Stored]:
     """Yield every object below `folder`, page by page."""
     bucket, prefix = bucket_of(folder.rstrip("/") + "/")
