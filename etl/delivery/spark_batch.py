@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from etl.common.errors import InputsChanged, InputsDoubled, InputsUnreadable, SetupError, SparkEnded
 from etl.common.outages import service_error
-from etl.common.record_columns import DETAIL, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
+from etl.common.record_columns import DETAIL, RAW, SOURCE_PATH, WHY
 from etl.common.settings import Settings
 from etl.common.wording import first_few, left_out, moment_of_ms
 from etl.common.wording import pluralize as in_words
 from etl.delivery.batch import Staged
 from etl.delivery.row_filter import TaskReport
-from etl.delivery.stage import UNREADABLE_RAW, StageTask, stage
+from etl.delivery.stage import UNREADABLE_RAW, StageTask, stage, stage_malformed
 from etl.delivery.transform_failed import fault_of, service_away, transform_failed, with_the_record
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
@@ -30,7 +28,6 @@ from etl.sources import evidence
 from etl.sources.counts import Counted, Drift
 from etl.sources.cutoff import in_stream
 from etl.sources.landing import refuse_doubled_by_links
-from etl.sources.parsing import union
 from etl.sources.raw.origins import by_origin
 from etl.spark.checkpoint.format import About
 from etl.spark.frames import parquet
@@ -115,10 +112,9 @@ class SparkBatch:
         return [one.uri for one in self.inputs] + [one.uri for one in self.ranges if not one.empty]
 
     def stage(self, task: StageTask) -> Staged:
-        """Run one job over the batch, and a small second one when some records are malformed.
+        """Run one job over the batch, and a second one where there are more malformed records than it brings along.
 
-        It reads its input again only where there are more of them than the first one brought along. A job that failed
-        over unreadable files is run once more without what can't be read of them.
+        A job that failed over unreadable files is run once more without what can't be read of them.
         """
         self._refuse_stale()
         task = replace(task, files=by_origin(one.uri for one in self.inputs))
@@ -139,7 +135,7 @@ class SparkBatch:
         unreadable = {**misfits, **broken}
         drift = Drift.total([counted.drift, self.source.drift(one for one in uris if one not in broken)])
         if unreadable or counted.malformed:
-            malformed = collect(self._staging(self._malformed(uris, counted, unreadable), task))
+            malformed = self._hold(task, uris, counted, unreadable)
             self._require_all(malformed, counted.malformed, unreadable)
             self._tell(unreadable)
         return Staged(
@@ -349,28 +345,34 @@ class SparkBatch:
         """Return the job that stages `frame` by at most `pg_connections` tasks, each with one connection."""
         return in_tasks(frame.coalesce(self.settings.pg_connections), partial(stage, task))
 
-    def _malformed(self, uris: Sequence[str], counted: Counted, unreadable: Mapping[str, str]) -> DataFrame:
-        """Return malformed and late records in the output's shape: null columns, no flag, the raw record.
+    def _hold(
+        self, task: StageTask, uris: Sequence[str], counted: Counted, unreadable: Mapping[str, str]
+    ) -> list[TaskReport]:
+        """Stage malformed and late records; an unreadable file is one of them.
 
-        An unreadable file is one such record.
+        What the pass brought along is staged here, without Spark.
         """
-        from pyspark.sql import functions as F
-
-        known: list[Mapping[str, str | None]] = [
+        known: list[Mapping[str, str]] = [
             {RAW: f"{UNREADABLE_RAW}{why}", SOURCE_PATH: uri, DETAIL: why} for uri, why in unreadable.items()
         ]
         if counted.carries_all:
             known += counted.held
-        frames = [self._records(known)] if known else []
+        reports = [stage_malformed(task, known)] if known else []
         if not counted.carries_all:
-            frames.append(self.source.malformed(uris, broken=unreadable))
-        records = union(frames)
+            reports += collect(self._staging(self._malformed(uris, unreadable), task))
+        return reports
+
+    def _malformed(self, uris: Sequence[str], unreadable: Mapping[str, str]) -> DataFrame:
+        """Read malformed and late records in the output's shape: null columns, no flag, the raw record."""
+        from pyspark.sql import functions as F
+
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
         flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.flag_words)]
         behind = "its event time is missing"
         if self._watermark:
             behind += f", or not after the watermark, {self._watermark}"
         detail = F.when(F.col(WHY) == LATE, F.lit(behind)).otherwise(F.col(DETAIL)).alias(DETAIL)
+        records = self.source.malformed(uris, broken=unreadable)
         return records.select(*nulls, *flags, RAW, SOURCE_PATH, WHY, detail)
 
     @property
@@ -378,12 +380,6 @@ class SparkBatch:
         """Write the moment that the batch's watermark has reached; None where there is none."""
         watermark_ms = self.about.watermark_ms if self.about else 0
         return moment_of_ms(watermark_ms) if watermark_ms else None
-
-    def _records(self, known: Sequence[Mapping[str, str | None]]) -> DataFrame:
-        """Make a frame of malformed records."""
-        texts = pa.schema([pa.field(name, pa.string()) for name in (RAW, SOURCE_PATH, WHY, DETAIL)])
-        rows = pa.Table.from_pylist([{**one, WHY: MALFORMED_REASON} for one in known], schema=texts)
-        return self.source.spark.createDataFrame(rows)
 
     def judge(self, counts: Counts, staged: Staged) -> Verdict:
         """Return the suite's verdict; ask GX about rules that the pass can't answer, on the staged rows."""

@@ -1,5 +1,7 @@
 """Writes one task's rows to Parquet on S3 and stages them for PostgreSQL, in one pass on an executor.
 
+The few malformed records that a pass brings along are staged likewise, by the driver.
+
 Nothing that a task writes can be seen by a reader: its objects are in no Iceberg metadata, its rows in its
 report, or in a staging table of the attempt, under the number of the task. The transaction takes only the rows of
 tasks whose report the driver received, so a task that ran twice counts once. This module imports neither
@@ -8,14 +10,14 @@ pyspark nor pyiceberg, whose import costs each cold worker a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common import steps
-from etl.common.record_columns import DETAIL, ORIGIN, RAW, REASONS, SOURCE_PATH
+from etl.common.record_columns import DETAIL, MALFORMED_REASON, ORIGIN, RAW, REASONS, SOURCE_PATH, WHY
 from etl.common.steps import Step
 from etl.delivery.row_filter import (
     DETAILS_REPORTED,
@@ -33,6 +35,7 @@ from etl.sinks.limits import repaired
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter, delivered_wire, held_wire
 
 StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
+DRIVER = -1  # the number of what the driver stages itself; Spark's tasks count from 0
 UNREADABLE_RAW = "unreadable file: "  # begins what is held in the place of a record, before the reason
 
 
@@ -76,6 +79,24 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int,
     open objects' buffers, whatever the partition's size.
     """
     steps.listen(task.on_step)
+    return _staged(task, batches, partition=partition, number=number)
+
+
+def stage_malformed(task: StageTask, records: Sequence[Mapping[str, str]]) -> TaskReport:
+    """Stage malformed records in the driver's process; they have RAW, and may have SOURCE_PATH and DETAIL."""
+    count, columns = len(records), task.row_filter.columns
+    arrays = [pa.nulls(count, one.type) for one in columns]
+    arrays += [pa.repeat(pa.scalar(0, pa.int64()), count)] * task.row_filter.flag_words
+    arrays += [
+        pa.array([one.get(name) for one in records], pa.string()) for name in (RAW, SOURCE_PATH, DETAIL)
+    ]
+    flags = (f"_flags{word}" for word in range(task.row_filter.flag_words))
+    names = [*columns.names, *flags, RAW, SOURCE_PATH, DETAIL, WHY]
+    batch = pa.RecordBatch.from_arrays([*arrays, pa.repeat(MALFORMED_REASON, count)], names=names)
+    return _staged(task, iter([batch]), partition=0, number=DRIVER)
+
+
+def _staged(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int, number: int) -> TaskReport:
     report = TaskReport.of(task.row_filter, partition=partition, number=number)
     data = ObjectWriter(task.data, task.store, task.delivery_id, partition)
     quarantine = ObjectWriter(task.quarantine, task.store, task.delivery_id, partition)

@@ -181,7 +181,12 @@ class Source(ABC):
         bad = [
             self._marked(name, frame)
             .where(F.col(MALFORMED_COLUMN).isNotNull())
-            .select(F.col(MALFORMED_COLUMN).alias(RAW), SOURCE_PATH, WHY, self._detail(name).alias(DETAIL))
+            .select(
+                F.col(MALFORMED_COLUMN).alias(RAW),
+                SOURCE_PATH,
+                self._why(name).alias(WHY),
+                self._detail(name).alias(DETAIL),
+            )
             for name, frame in read.items()
         ]
         return reduce(lambda one, other: one.unionAll(other), bad)
@@ -270,11 +275,11 @@ class Source(ABC):
 
         stream = self.pipeline.all_streams[name]
         late, held = stream.late, (F.col(MALFORMED_COLUMN), F.col(SOURCE_PATH), self._detail(name))
-        note = F.when(~F.col(WHY).eqNullSafe(MALFORMED_REASON), F.col(DETAIL))
+        note = F.when(~self._why(name).eqNullSafe(MALFORMED_REASON), F.col(DETAIL))
         # A record that is held, and not malformed, has not told its file.
         counts = _counted(*held, note, carried=0 if stream.holds_good_records else self._carried())
         if late is not None:
-            return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
+            return *counts, F.count_if(self._why(name) == LATE).alias(LATE)
         return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
 
     def _carried(self) -> int:
@@ -288,26 +293,36 @@ class Source(ABC):
         return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
 
     def _marked(self, name: str | None, records: DataFrame) -> DataFrame:
-        """Mark the records that are none for the transform with `_why`; `_malformed` keeps a good one as JSON.
+        """Mark the records that are none for the transform; `_malformed` keeps a good one as JSON.
 
-        Late ones that are not held are marked in `_behind` instead.
+        Late ones that are not held are marked in `_behind`.
         """
         from pyspark.sql import functions as F
 
-        stream, by = self.pipeline.all_streams[name], self.late_by.get(name)
-        why = F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
-        if stream.not_after:
-            why = why.when(self._ahead(name).isNotNull(), FUTURE_REASON)
-        if stream.late is not None:
-            why = why.when(is_late(quoted(stream.late)), LATE)
-        marked = records.withColumn(WHY, why)
+        stream, by, marked = self.pipeline.all_streams[name], self.late_by.get(name), records
+        if stream.holds_good_records:
+            why = _malformed()
+            if stream.not_after:
+                why = why.when(self._ahead(name).isNotNull(), FUTURE_REASON)
+            if stream.late is not None:
+                why = why.when(is_late(quoted(stream.late)), LATE)
+            marked = records.withColumn(WHY, why)
         if stream.late is None and by:
-            marked = marked.withColumn(BEHIND, F.col(WHY).isNull() & is_behind(F.col(quoted(by))))
+            marked = marked.withColumn(BEHIND, self._why(name).isNull() & is_behind(F.col(quoted(by))))
         if not stream.holds_good_records:
             return marked
         fields = (F.col(quoted(field.name)) for field in self.fields[name].fields)
         whole = F.when(F.col(WHY).isin(FUTURE_REASON, LATE), F.to_json(F.struct(*fields), NESTED))
         return marked.withColumn(MALFORMED_COLUMN, F.coalesce(whole, MALFORMED_COLUMN))
+
+    def _why(self, name: str | None) -> Column:
+        """Tell why a marked record is none for the transform, null of one that is.
+
+        It is a column only where it has to be: Spark copies each record to add one before it counts them.
+        """
+        from pyspark.sql import functions as F
+
+        return F.col(WHY) if self.pipeline.all_streams[name].holds_good_records else _malformed()
 
     def _ahead(self, name: str | None) -> Column:
         return ahead(self.pipeline.all_streams[name].not_after, self.clock_ms)
@@ -316,8 +331,10 @@ class Source(ABC):
         """Return what is wrong with a held record: of a late one nothing is said."""
         from pyspark.sql import functions as F
 
-        said = F.when(F.col(WHY) == MALFORMED_REASON, F.col(DETAIL))
-        return said.when(F.col(WHY) == FUTURE_REASON, self._ahead(name))
+        said = F.when(self._why(name) == MALFORMED_REASON, F.col(DETAIL))
+        if not self.pipeline.all_streams[name].not_after:
+            return said
+        return said.when(self._why(name) == FUTURE_REASON, self._ahead(name))
 
     def misfits(self, uris: Iterable[str], *, streamed: bool = False) -> dict[str, str]:  # noqa: ARG002
         """Return the inputs that would be read with blurred values, each with the reason.
@@ -398,21 +415,31 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
             )
 
 
+def _malformed() -> Column:
+    """Return MALFORMED_REASON of a malformed record, null of any other."""
+    from pyspark.sql import functions as F
+
+    return F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
+
+
 def _counted(
     malformed: Column, path: Column, detail: Column, note: Column, *, carried: int
 ) -> tuple[Column, ...]:
     """Return what is observed of records: `Counted.of` takes it."""
     from pyspark.sql import functions as F
 
-    length = F.octet_length(malformed) + F.octet_length(detail)
-    held = F.struct(malformed.alias(RAW), path.alias(SOURCE_PATH), detail.alias(DETAIL))
-    short = F.when(length <= LONGEST_CARRIED, length) if carried else F.lit(None).cast("int")
-    return (
+    counts = (
         F.count(F.lit(1)).alias("rows"),
         F.count(malformed).alias("malformed"),
-        F.min_by(held, short, max(carried, 1)).alias("held"),
         F.collect_list(note).alias("notes"),
     )
+    if not carried:
+        return counts
+    length = F.octet_length(malformed) + F.octet_length(detail)
+    held = F.struct(malformed.alias(RAW), path.alias(SOURCE_PATH), detail.alias(DETAIL))
+    short = F.when(length <= LONGEST_CARRIED, length)
+    # As one text: Spark would hand over each of many records by itself.
+    return *counts, F.to_json(F.min_by(held, short, carried)).alias("held")
 
 
 def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]) -> DataFrame:

@@ -69,8 +69,8 @@ class Counted:
     malformed: int = 0  # that are held, late ones among them
     late: int | None = None  # held or not; None: nothing tells by which column records are late
     drift: Drift = field(default_factory=Drift)
-    # malformed records: RAW, SOURCE_PATH, DETAIL; as many as are carried
-    held: Sequence[Mapping[str, str | None]] = ()
+    # malformed records: RAW, and SOURCE_PATH and DETAIL where they are told; as many as are carried
+    held: Sequence[Mapping[str, str]] = ()
 
     @property
     def carries_all(self) -> bool:
@@ -87,8 +87,8 @@ class Counted:
             late=sum(late) if late else None,
             drift=Drift.of_notes(note for one in observed for note in one["notes"]),
             held=sorted(
-                (record.asDict() for one in observed for record in one["held"] or ()),
-                key=lambda record: (record[SOURCE_PATH] or "", record[RAW]),
+                (record for one in observed for record in json.loads(one.get("held") or "[]")),
+                key=lambda record: (record.get(SOURCE_PATH, ""), record[RAW]),
             ),
         )
 

@@ -66,6 +66,19 @@ def test_they_are_held_with_file_and_detail_without_a_second_look(home: Home, lo
     home.assert_clean("taps")
 
 
+def test_they_cost_no_job_of_spark(home: Home) -> None:
+    assert home.spark is not None
+    scheduler = home.spark.sparkContext._jsc.sc().dagScheduler()
+    home.declare("taps", text=DECLARATION.format(more=""))
+    jobs = []
+    for name, raws in {"a": (), "b": (), "c": (record(40), record(50))}.items():
+        land(home, name, *raws)
+        before = scheduler.numTotalJobs()
+        assert home.run("taps").malformed == len(raws)
+        jobs.append(scheduler.numTotalJobs() - before)
+    assert jobs[1] == jobs[2]
+
+
 @pytest.mark.parametrize("why", ["long", "many"])
 def test_files_are_read_again_for_longer_or_more_ones(
     home: Home, looks: list[Source], why: str, monkeypatch: pytest.MonkeyPatch

@@ -133,15 +133,15 @@ def _with_constants(rows: pa.RecordBatch, identity: RowIdentity, *more: str) -> 
 
 def quarantine_wire(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     """Return what the rows are in QUARANTINE_COLUMNS. Rows of an object of an earlier version have no DETAIL."""
-    malformed = rows.column(RAW).is_valid().to_pylist()
-    values = json_rows(rows.select(names))
+    made = rows.column(RAW).is_null()  # a malformed record never became a row
+    values = pa.array(json_rows(rows.filter(made).select(names)), pa.string())
     detail = rows.column(DETAIL) if DETAIL in rows.schema.names else pa.nulls(rows.num_rows, pa.string())
     return pa.RecordBatch.from_arrays(
         [
             rows.column(REASONS),
             rows.column(SOURCE_PATH),
             _without_nul(rows.column(RAW)),
-            pa.array([None if bad else row for bad, row in zip(malformed, values, strict=True)], pa.string()),
+            pc.replace_with_mask(pa.nulls(rows.num_rows, pa.string()), made, values),
             _without_nul(detail),
         ],
         names=QUARANTINE_COLUMNS,

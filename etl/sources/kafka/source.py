@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from etl.common.database import transaction
 from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.common.record_bounds import Bounds
-from etl.common.record_columns import SOURCE_PATH
+from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
 from etl.common.settings import Settings
 from etl.common.wording import WHY, first_few
 from etl.ledger import offsets, streams
@@ -232,16 +232,16 @@ class KafkaSource(Source):
             source = self.declared[number]
             for ranges in _loads(some):
                 reader = self.spark.read.format("kafka").options(**self.cluster.options, **ranges)
-                rows = self._records(reader.load(), source)
+                rows = self._records(reader.load(), source, named=malformed)
                 frames[source.stream].append(rows)
         return {
             name: union(some) if some else none_of(self.spark, self.fields[name], RECORD)
             for name, some in frames.items()
         }
 
-    def _records(self, frame: DataFrame, source: Kafka) -> DataFrame:
-        fields = self.fields[source.stream]
-        return records(frame, source, fields, holds_unknown=self.holds_unknown, bounds=self.bounds)
+    def _records(self, frame: DataFrame, source: Kafka, *, named: bool = False) -> DataFrame:
+        fields, hold = self.fields[source.stream], self.holds_unknown
+        return records(frame, source, fields, named=named, holds_unknown=hold, bounds=self.bounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,11 +302,18 @@ def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> s
 
 
 def records(
-    frame: DataFrame, source: Kafka, schema: StructType, *, holds_unknown: bool, bounds: Bounds
+    frame: DataFrame,
+    source: Kafka,
+    schema: StructType,
+    *,
+    named: bool,
+    holds_unknown: bool,
+    bounds: Bounds,
 ) -> DataFrame:
     """Turn Spark's records of Kafka into rows.
 
-    They have the schema's columns, those of `RECORD`, `_malformed`, `_detail` and `_source_path`.
+    They have the schema's columns, those of `RECORD`, `_malformed`, `_detail` and `_source_path`, which is null but of
+    malformed records unless they are all `named`.
     """
     from pyspark.sql import functions as F
 
@@ -320,13 +327,10 @@ def records(
         "_tombstone": F.col("value").isNull(),
     }
     carried = [column.alias(name) for name, column in columns.items()]
-    lines = frame.select(F.col("value").cast("string").alias("value"), *carried)
     if source.kind == "text":
-        line = F.col("value").alias(only_column(f"topics ({source.named})", schema))
-        rows = lines.select(line, *none_malformed(), *columns)
+        line = F.col("value").cast("string").alias(only_column(f"topics ({source.named})", schema))
+        rows = frame.select(line, *none_malformed(), *carried)
     else:
-        rows = json_rows(lines, schema, holds_unknown=holds_unknown, bounds=bounds)
+        rows = json_rows(frame.select("value", *carried), schema, holds_unknown=holds_unknown, bounds=bounds)
     uri = F.format_string("kafka://%s/%d/%d", "_topic", "_partition", "_offset")
-    return rows.withColumn(
-        SOURCE_PATH, uri
-    )  # behind the parser: Spark leaves it out where nobody asks for it
+    return rows.withColumn(SOURCE_PATH, uri if named else F.when(F.col(MALFORMED_COLUMN).isNotNull(), uri))
