@@ -6,7 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +20,7 @@ from benchmarks.parts import Parts
 from benchmarks.usual import Idempotent, Usual
 
 FOLDER = Path(tempfile.gettempdir()) / "sluice-bench"
+MALFORMED = 0.01  # share of the records, in the way of that name
 console = Console(width=110)
 
 
@@ -61,10 +62,11 @@ def delivered(way: Sluice) -> Callable[[], float]:
 def ways(ground: Ground) -> dict[str, Way]:
     names = (ground.judged, "bench_plain", "bench_measured")
     judged, plain, measured = (Sluice(ground=ground, pipeline=name) for name in names)
+    spoilt = Sluice(ground=replace(ground, malformed=MALFORMED), pipeline=ground.judged)
     usual, idempotent, parts = Usual(ground), Idempotent(ground), Parts(ground)
-    assert parts.batches
     return {
         "sluice": Way(name="Sluice: the one pass with its commit", measure=delivered(judged)),
+        "malformed": Way(name=f"Sluice with {MALFORMED:.0%} malformed records", measure=delivered(spoilt)),
         "plain": Way(name="Sluice without a suite", measure=delivered(plain)),
         "measured": Way(name="Sluice with metrics of four columns", measure=delivered(measured)),
         "usual": Way(name="the usual way, well tuned", measure=timed(usual.deliver, usual.prepare)),
@@ -77,6 +79,8 @@ def ways(ground: Ground) -> dict[str, Way]:
         "whole": Way(
             name="part: the same, by a reader that loses no record", measure=timed(parts.hand_over_whole)
         ),
+        "from_json": Way(name="part: records of a topic by from_json", measure=timed(parts.from_json)),
+        "records": Way(name="part: the same by Sluice's reader", measure=timed(parts.records)),
         "parquet": Way(name="part: Parquet to S3", measure=timed(parts.parquet)),
         "copy": Way(name="part: COPY into a table", measure=timed(parts.copy, parts.prepare_copy)),
     }
@@ -90,12 +94,11 @@ def main(
     kind: Annotated[
         str, typer.Option(help="jsonl, or csv with --only sluice,usual,handover,whole")
     ] = "jsonl",
-    malformed: Annotated[float, typer.Option(help="share of malformed records, with --only sluice")] = 0,
     folder: Annotated[Path, typer.Option(help="where events, services and jars are kept")] = FOLDER,
     jars: Annotated[Path | None, typer.Option(help="where resolved jars are; default: in the folder")] = None,
 ) -> None:
     """Measure every way once a round, in turn, and print the medians."""
-    with prepared(folder, rows=rows, files=files, jars=jars, kind=kind, malformed=malformed) as ground:
+    with prepared(folder, rows=rows, files=files, jars=jars, kind=kind) as ground:
         chosen = ways(ground)
         if only:
             chosen = {key: chosen[key] for key in only.split(",")}
@@ -159,9 +162,11 @@ RATIOS: tuple[tuple[str, float | None, Callable[[dict[str, float]], float]], ...
         0.90,
         lambda s: s["whole"] / s["handover"],
     ),
+    ("a topic's records: the reader / from_json (goal 0.40)", 0.60, lambda s: s["records"] / s["from_json"]),
     ("those parts, no record lost / the usual way", None, lambda s: _whole_parts(s) / s["usual"]),
     ("Sluice / those parts, no record lost", None, lambda s: s["sluice"] / _whole_parts(s)),
     ("validation: with / without a suite", 1.15, lambda s: s["sluice"] / s["plain"]),
+    ("1 % malformed: with / without", 1.15, lambda s: s["malformed"] / s["sluice"]),
     ("metrics of four columns: with / without", 1.15, lambda s: s["measured"] / s["sluice"]),
 )
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,14 +41,23 @@ class Ground:
 
     place: Workspace
     spark: SparkSession
-    events: tuple[Path, ...]
+    folder: Path  # where events are kept
+    files: int
     rows: int
     kind: str = "jsonl"  # suffix of the files
+    malformed: float = 0  # share of the events
 
     @property
     def judged(self) -> str:
         """Name the pipeline of benchmarks/pipelines that reads the events and judges them by six rules."""
         return "bench_csv" if self.kind == "csv" else "bench_judged"
+
+    @cached_property
+    def events(self) -> list[Path]:
+        """Generate the events, if they are not there yet."""
+        return generate(
+            self.folder, rows=self.rows, files=self.files, kind=self.kind, malformed=self.malformed
+        )
 
     @property
     def dsn(self) -> str:
@@ -96,7 +106,7 @@ def as_superuser(found: Services, *statements: str) -> None:
 
 @contextlib.contextmanager
 def prepared(
-    folder: Path, *, rows: int, files: int, jars: Path | None, kind: str = "jsonl", malformed: float = 0
+    folder: Path, *, rows: int, files: int, jars: Path | None, kind: str = "jsonl"
 ) -> Iterator[Ground]:
     """Services and a session of our own below `folder`; events and jars found there are used again."""
     home = folder / "home"
@@ -110,7 +120,6 @@ def prepared(
         spark_master=f"local[{CORES}]",
         spark_conf=_conf(folder),
     )
-    events = generate(folder, rows=rows, files=files, kind=kind, malformed=malformed)
     found = services.up(settings)
     try:
         os.environ.update(found.environment)
@@ -120,7 +129,7 @@ def prepared(
         spark = start(settings, found)
         spark.sparkContext.setLogLevel("ERROR")
         place = Workspace(settings=settings, services=found)
-        yield Ground(place=place, spark=spark, events=tuple(events), rows=rows, kind=kind)
+        yield Ground(place=place, spark=spark, folder=folder, files=files, rows=rows, kind=kind)
         spark.stop()
     finally:
         services.down(settings)

@@ -13,6 +13,7 @@ import psycopg2
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder
 
+from benchmarks.events import SCHEMA
 from benchmarks.ground import CORES, Ground
 from benchmarks.usual import COLUMNS
 from etl.pipeline import load_pipeline
@@ -22,6 +23,7 @@ from etl.sinks.warehouse.packed_rows import COPY_READ_BYTES
 from etl.sources.files import FileSource
 from etl.sources.kinds import require_files
 from etl.sources.open import open_kind
+from etl.sources.parsing import ddl_fields, json_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,6 +51,26 @@ class Parts:
     def hand_over_whole(self) -> None:
         """Parse the events by Sluice's reader, which loses no record, and hand them over; nothing is judged or written."""
         self._reach_python(self._source.reread([path.as_uri() for path in self.ground.events], broken=()))
+
+    def from_json(self) -> None:
+        """Parse records of a topic, here the events' lines, as Spark's users do, and hand the rows over."""
+        from pyspark.sql import functions as F
+
+        text = F.col("value").cast("string")
+        self._reach_python(self._records.select(F.from_json(text, SCHEMA).alias("event")).select("event.*"))
+
+    def records(self) -> None:
+        """Parse the same records by Sluice's reader, and hand the rows over."""
+        schema, bounds = ddl_fields(SCHEMA, "the events"), self._source.bounds
+        self._reach_python(json_rows(self._records, schema, holds_unknown=False, bounds=bounds))
+
+    @property
+    def _records(self) -> DataFrame:
+        """Return the events' lines as bytes, as Kafka's values are."""
+        from pyspark.sql import functions as F
+
+        lines = self.ground.spark.read.text([str(path) for path in self.ground.events])
+        return lines.select(F.col("value").cast("binary").alias("value"))
 
     def _reach_python(self, frame: DataFrame) -> None:
         found = frame.mapInArrow(_count, "rows long").collect()
