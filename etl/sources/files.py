@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from etl.sources.parquet_types import Footers
+    from etl.sources.parquet_types import Footers, ReadAs
 
 log = logging.getLogger("sluice")
 
@@ -52,7 +52,9 @@ class FileSource(Source):
     files: Sequence[Files]
     paths: Sequence[str]  # where the files of each of the pipeline's sources are; none: it is not streamed
     anywhere: bool = False  # a file that no pattern means is read by the first source of its format
-    read_as: dict[str, str | None] = field(default_factory=dict)  # the Parquet files that were looked at last
+    read_as: dict[str, ReadAs | None] = field(
+        default_factory=dict
+    )  # the Parquet files that were looked at last
     drifts: dict[str, Drift] = field(default_factory=dict)  # of Parquet files that were looked at last
     told: set[str] = field(default_factory=set)  # the columns of which a warning was that a folder names them
 
@@ -139,7 +141,7 @@ class FileSource(Source):
         fields, uris = self.fields[files.stream], list(uris)
         if files.kind == "parquet":
             self._look_at([uri for uri in uris if uri not in self.read_as], fields)
-        apart = {uri: ddl for uri in uris if (ddl := self.read_as.get(uri)) is not None}
+        apart = {uri: read_as for uri in uris if (read_as := self.read_as.get(uri)) is not None}
         reading = Reading(
             named=malformed or files.path is not None,
             broken=broken,
@@ -180,7 +182,7 @@ class FileSource(Source):
         try:
             return super().reread(uris, broken=broken)
         except SetupError as failed:
-            alike: dict[str | None, list[str]] = {}
+            alike: dict[ReadAs | None, list[str]] = {}
             for uri in uris:
                 alike.setdefault(self.read_as.get(uri), []).append(uri)
             if len(alike) < 2 or "`_metadata`" not in failed.seen:
@@ -204,7 +206,7 @@ class FileSource(Source):
             if files.kind == "text":
                 reasons |= lz4_frames(some)
             if files.kind == "parquet":
-                found = self._look_at(some, fields)
+                found = self._look_at(some, fields, keep=not streamed)
                 reasons |= {
                     **self._held_for_unknown(found),
                     **found.misfits,
@@ -227,11 +229,11 @@ class FileSource(Source):
                     self.told.add(column)
                     log.warning(_IN_A_FOLDER, self.pipeline.name, shown(path), folder, column, files.pattern)
 
-    def _look_at(self, uris: Sequence[str], fields: StructType) -> Footers:
+    def _look_at(self, uris: Sequence[str], fields: StructType, *, keep: bool = True) -> Footers:
         """Look at Parquet files, and keep by which schema each is read if it is another than the declared one."""
         from etl.sources.parquet_types import footers
 
-        found = footers(uris, fields)
+        found = footers(uris, fields, keep=keep)
         self.drifts.update(found.drifts)
         self.read_as.update({uri: found.read_as.get(uri) for uri in uris})
         return found

@@ -5,6 +5,8 @@ without a message: an int32 of 300 becomes a tinyint of 44, a decimal of 12.34 a
 
 And it refuses two kinds of columns that pandas writes, unless they are declared as what they are: timestamps of
 nanoseconds, and columns without a value, which have no type. Such a file is read under the types that it has, and cast.
+
+A file with columns that the schema does not name is read with these, where they are kept.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pyarrow.fs import FileSystem
 
 from etl.common.outages import raising_service_errors
 from etl.common.paths import REQUESTS, filesystem, to_path
-from etl.common.record_columns import UNKNOWN
+from etl.common.record_columns import RESERVED, UNKNOWN
 from etl.common.wording import visible
 from etl.sources.counts import Drift
 from etl.spark.frames import quoted
@@ -47,7 +49,33 @@ _TAKEN: dict[str, set[pa.DataType]] = {
 _NULLS = ("tinyint", "smallint", "int", "bigint", "double", "date")
 # Where one of these is declared, what Spark reads timestamps of nanoseconds as: it has the types, not yet for all (4.3).
 _IN_NANOSECONDS = {"timestamp": "timestamp_ltz(9)", "timestamp_ntz": "timestamp_ntz(9)"}
+# What Spark reads other columns as, those of which it reads the values as they are.
+_AS_KEPT = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.uint8(): "smallint",
+    pa.int16(): "smallint",
+    pa.uint16(): "int",
+    pa.int32(): "int",
+    pa.uint32(): "bigint",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+}
 _LISTS = pa.ListType | pa.LargeListType | pa.FixedSizeListType
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """The schema by which Spark reads a Parquet file that is not read by the declared one."""
+
+    ddl: str
+    kept: str = ""  # those of its columns that UNKNOWN takes, as JSON of the types that they are cast to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +84,7 @@ class Footers:
 
     misfits: Mapping[str, str]  # why a file would be read with blurred values
     refused: Mapping[str, str]  # why Spark would refuse a file, of which the values are as declared
-    read_as: Mapping[str, str]  # the schema that Spark reads such a file by, as DDL
+    read_as: Mapping[str, ReadAs]  # of such a file, and of one with columns that are kept
     lacking: Mapping[str, Sequence[str]]  # the declared columns that a file does not have
     drifts: Mapping[str, Drift]  # how a file's records drift from the declared columns
 
@@ -85,6 +113,18 @@ class _Footer:
         missing = dict.fromkeys(self.lacking(declared), metadata.num_rows)
         return Drift(unknown=+Counter(unknown), missing=+Counter(missing))
 
+    def kept(self, unknown: Iterable[str]) -> StructType:
+        """Return the columns among the unknown ones that can be kept, each with the type that Spark has for it.
+
+        Those of names that differ in case alone can't be told apart, and a name of Sluice's own is taken.
+        """
+        from pyspark.sql.types import StructField, StructType
+
+        alike = Counter(name.lower() for name in self.names)
+        single = (name for name in unknown if alike[name.lower()] == 1 and name not in RESERVED)
+        types = ((name, _type_as_kept(self.columns[name.lower()])) for name in single)
+        return StructType([StructField(name, kind) for name, kind in types if kind is not None])
+
 
 def _nulls(metadata: pq.FileMetaData, leaf: int | None) -> int:
     """Count the nulls of a column by its statistics; none where these do not tell, as of a nested one, which is no leaf."""
@@ -95,14 +135,18 @@ def _nulls(metadata: pq.FileMetaData, leaf: int | None) -> int:
     return sum(one.null_count for one in told if one is not None and one.has_null_count)
 
 
-def footers(uris: Sequence[str], schema: StructType) -> Footers:
+def footers(uris: Sequence[str], schema: StructType, *, keep: bool = True) -> Footers:
     """Look at the footers of files, which all lie in one store. What is no Parquet file is Spark's to tell.
 
-    Raises ServiceAway where the store did not answer: Spark may read the file a moment later.
+    Where the schema has UNKNOWN, its column is made of what a file has beyond the others, if they are to `keep`. Raises
+    ServiceAway where the store did not answer: Spark may read the file a moment later.
     """
-    misfits, refused, read_as = dict[str, str](), dict[str, str](), dict[str, str]()
+    from pyspark.sql.types import StructType
+
+    misfits, refused, read_as = dict[str, str](), dict[str, str](), dict[str, ReadAs]()
     lacking, drifts = dict[str, Sequence[str]](), dict[str, Drift]()
     declared = [name for name in schema.names if name != UNKNOWN]
+    keep = keep and UNKNOWN in schema.names
     if uris:
         store, _ = filesystem(to_path(uris[0]))
         with ThreadPoolExecutor(REQUESTS) as pool:
@@ -110,10 +154,15 @@ def footers(uris: Sequence[str], schema: StructType) -> Footers:
         for uri, footer in zip(uris, found, strict=True):
             whys: list[str] = []
             lacking[uri], drifts[uri] = footer.lacking(declared), footer.drift(declared)
+            kept = footer.kept(drifts[uri].unknown) if keep else StructType()
             if (why := _of_struct(footer.columns, schema, "")) is not None:
                 misfits[uri] = visible(why)
-            elif (read := _readable(footer.columns, schema, whys)) and whys:
-                refused[uri], read_as[uri] = visible("; ".join(whys)), read
+                continue
+            read = _readable(footer.columns, StructType([*schema, *kept]), whys)
+            if whys:
+                refused[uri] = visible("; ".join(whys))
+            if whys or kept:
+                read_as[uri] = ReadAs(read, kept.json() if kept else "")
     return Footers(misfits=misfits, refused=refused, read_as=read_as, lacking=lacking, drifts=drifts)
 
 
@@ -168,6 +217,34 @@ def kept_as(of_file: pa.DataType) -> pa.DataType:
     if isinstance(of_file, pa.BaseExtensionType):
         of_file = of_file.storage_type
     return of_file.value_type if isinstance(of_file, pa.DictionaryType) else of_file
+
+
+def _type_as_kept(of_file: pa.DataType) -> DataType | None:
+    """Return the type by which Spark reads a column that nobody declared; None where it would not, or in another way."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    of_file = kept_as(of_file)
+    if isinstance(of_file, pa.StructType):
+        inner = [(one.name, _type_as_kept(one.type)) for one in of_file.fields]
+        fields = [StructField(name, kind) for name, kind in inner if kind is not None]
+        return StructType(fields) if len(fields) == len(inner) == len(_by_name(of_file.fields)) else None
+    if isinstance(of_file, _LISTS):
+        element = _type_as_kept(of_file.value_type)
+        return element and ArrayType(element)
+    if isinstance(of_file, pa.MapType):
+        key, value = _type_as_kept(of_file.key_type), _type_as_kept(of_file.item_type)
+        return key and value and MapType(key, value)
+    return _plain_type(of_file)
+
+
+def _plain_type(of_file: pa.DataType) -> DataType | None:
+    from pyspark.sql.types import DataType, DecimalType, TimestampNTZType, TimestampType
+
+    if isinstance(of_file, pa.TimestampType):
+        return TimestampNTZType() if of_file.tz is None else TimestampType()
+    if isinstance(of_file, pa.Decimal128Type):
+        return DecimalType(of_file.precision, of_file.scale)
+    return DataType.fromDDL(_AS_KEPT[of_file]) if of_file in _AS_KEPT else None
 
 
 def _fits(of_file: pa.DataType, declared: str) -> bool:

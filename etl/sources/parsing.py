@@ -7,6 +7,7 @@ text file every line is a row, an empty one too.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,7 +21,7 @@ import pyarrow as pa
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
 from etl.common.record_bounds import DEFAULT, Bounds
-from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH
+from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH, UNKNOWN
 from etl.pipeline import Files, Lookup
 from etl.pipeline.ddl import ddl_mistake, ddl_place
 from etl.sources.csv_records.blocks import CsvReader
@@ -34,7 +35,7 @@ from etl.sources.raw.lines import Lines
 from etl.sources.raw.origins import origin_column
 from etl.sources.raw.parts import SPARK_FORMAT, SPARK_SCHEMA, parts
 from etl.sources.raw.tasks import Read, beside, only_malformed, unfit_parts
-from etl.spark.frames import quoted
+from etl.spark.frames import NESTED, quoted
 from etl.spark.session import setting
 from etl.spark.state_plan import SOURCE_NUMBER
 from etl.spark.tasks import read_batches
@@ -42,6 +43,8 @@ from etl.spark.tasks import read_batches
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
+
+    from etl.sources.parquet_types import ReadAs
 
 
 # "file:/…" of Spark's reader is "file:///…" in its logs, and so in the ledger.
@@ -62,8 +65,8 @@ class Reading:
     holds_unknown: bool = False  # records with what the schema does not name are malformed
     bounds: Bounds = DEFAULT  # of JSON and CSV what is beyond them is malformed
     wanted: Callable[[Column], Column] | None = None  # tells by its URI whether a file is read at all
-    # by URI: DDL that a file is read by, and cast to the schema
-    read_as: Mapping[str, str] = field(default_factory=dict)
+    # by URI: what a file of Parquet is read by, and cast to the schema
+    read_as: Mapping[str, ReadAs] = field(default_factory=dict)
 
 
 def ddl_fields(schema: str, where: str, file: Path | None = None) -> StructType:
@@ -136,13 +139,13 @@ def read_files(
 ) -> DataFrame:
     """Read just the given files, as `read_stream` reads them: whole, or the job fails, unless they are `broken`."""
     options = _AS_NAMED | {"ignoreCorruptFiles": str(reading.broken).lower()}
-    alike: dict[str | None, list[str]] = {}
+    alike: dict[ReadAs | None, list[str]] = {}
     for uri in uris:
         alike.setdefault(reading.read_as.get(uri), []).append(to_path(uri))
     with _of_nanoseconds(spark) if reading.read_as else nullcontext():
         frames = [
-            _rows(spark.read.options(**options), files, schema, paths, reading, ddl=ddl)
-            for ddl, paths in (alike or {None: []}).items()
+            _rows(spark.read.options(**options), files, schema, paths, reading, read_as=read_as)
+            for read_as, paths in (alike or {None: []}).items()
         ]
     return union(frames)
 
@@ -200,7 +203,7 @@ def _rows(
     paths: str | list[str],
     reading: Reading,
     *,
-    ddl: str | None = None,
+    read_as: ReadAs | None = None,
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -213,10 +216,8 @@ def _rows(
         return frame if reading.wanted is None else frame.where(reading.wanted(uri))
 
     if files.kind == "parquet":
-        frame = loaded(reader.schema(ddl or schema).format("parquet"))
-        fields = [F.col(quoted(one.name)) for one in schema]
-        if ddl:
-            fields = [F.col(quoted(one.name)).cast(one.dataType).alias(one.name) for one in schema]
+        frame = loaded(reader.schema(read_as.ddl if read_as else schema).format("parquet"))
+        fields = _cast(schema, read_as) if read_as else [F.col(quoted(one.name)) for one in schema]
         return frame.select(*fields, *none_malformed(), *source)
     if files.kind == "text":
         lines = loaded(reader.format("text").options(**_text_options(files.options)))
@@ -225,6 +226,21 @@ def _rows(
     rows, splittable = _file_reader(files, schema, reading)
     found = loaded(reader.schema(SPARK_SCHEMA).format(SPARK_FORMAT))
     return _rows_of_files(parts(found, uri, splittable=splittable), schema, rows, reading)
+
+
+def _cast(schema: StructType, read_as: ReadAs) -> list[Column]:
+    """Cast the columns of files to those of the schema; UNKNOWN takes those that are kept, as JSON."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    def cast(fields: StructType) -> list[Column]:
+        return [F.col(quoted(one.name)).cast(one.dataType).alias(one.name) for one in fields]
+
+    if not read_as.kept:
+        return cast(schema)
+    kept = F.to_json(F.struct(*cast(StructType.fromJson(json.loads(read_as.kept)))), NESTED)
+    declared = StructType([one for one in schema if one.name != UNKNOWN])
+    return [*cast(declared), F.nullif(kept, F.lit("{}")).alias(UNKNOWN)]
 
 
 def _file_reader(files: Files | Lookup, schema: StructType, reading: Reading) -> tuple[Read, bool]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+from decimal import Decimal
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -101,6 +105,46 @@ def test_columns_of_parquet_are_told_by_the_footers(home: Home) -> None:
     assert (summary.delivered, summary.unknown, summary.missing) == (9, {"note": 3, "shop": 2}, {"s": 3})
     home.write("taps/d.parquet", parquet(id=pa.array([4], pa.int32()), s=["d"]))
     assert home.run("taps").unknown == {}
+    home.assert_clean("taps")
+
+
+def test_columns_of_parquet_are_kept_as_json(home: Home) -> None:
+    """As Spark writes each type; what it does not read as it is, is told alone, and names that differ in case, too."""
+    home.declare("taps", text=PARQUET.format(more='unknown="keep"', columns='"id", "s", "_unknown"'))
+    at = pa.array([1_704_110_400_123_456_789, None], pa.timestamp("ns", "UTC"))
+    home.write(
+        "taps/a.parquet",
+        parquet(
+            ID=pa.array([1, 2], pa.int32()),
+            shop=["X", None],
+            at=at,
+            tags=[[{"n": 1}], None],
+            amount=pa.array([Decimal("12.50"), None]),
+            size=pa.array([2**32 - 1, None], pa.uint32()),
+            took=pa.array([dt.time(1), None], pa.time64("us")),
+            **{"a.b": [1.5, None], "x": [1, None], "X": [2, None], "_detail": ["y", None]},
+        ),
+    )
+    home.write("taps/b.parquet", parquet(id=pa.array([3], pa.int32()), note=["n"]))
+    home.write("taps/c.parquet", parquet(id=pa.array([4], pa.int32()), s=["s"]))
+    summary = home.run("taps")
+    told = ("shop", "at", "tags", "amount", "size", "took", "a.b", "x", "X", "_detail", "note")
+    assert summary.unknown == dict.fromkeys(told, 1) | {"tags": 2}
+    kept = {
+        "shop": "X",
+        "at": "2024-01-01T12:00:00.123456Z",
+        "tags": [{"n": 1}],
+        "amount": 12.50,
+        "size": 2**32 - 1,
+        "a.b": 1.5,
+    }
+    rows = dict(home.ask("SELECT id, _unknown FROM warehouse.taps"))
+    assert {row: text and json.loads(text) for row, text in rows.items()} == {
+        1: kept,
+        2: None,
+        3: {"note": "n"},
+        4: None,
+    }
     home.assert_clean("taps")
 
 
