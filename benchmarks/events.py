@@ -41,25 +41,37 @@ def generate(folder: Path, *, rows: int, files: int, kind: str, malformed: float
     return sorted(target.glob("*"))
 
 
+def good(first: int, count: int) -> str:
+    """Return lines of JSON events that break no rule."""
+    chance = random.Random(f"{SEED} {first}")
+    return "".join(
+        json.dumps(_event(number, first + count, chance)) + "\n" for number in range(first, first + count)
+    )
+
+
 def _events(first: int, end: int, rows: int, malformed: float) -> Iterator[dict[str, object]]:
     chance = random.Random(f"{SEED} {first}")
     for number in range(first, end):
-        moment = DAY + dt.timedelta(days=number / rows)
-        event: dict[str, object] = {
-            "event_id": f"{number:012x}",
-            "device_id": f"dev-{number % 5000:05d}",
-            "event_time": moment.isoformat(timespec="milliseconds"),
-            "temperature": round(chance.gauss(21, 6), 3),
-            "humidity": round(chance.uniform(0, 100), 2),
-            "state": chance.choice(("on", "off", "idle")),
-            "firmware": f"v2.{number % 7}",
-            "battery": chance.randint(0, 100),
-        }
+        event = _event(number, rows, chance)
         if chance.random() < BAD:
             event |= chance.choice(FLAWS)
         if malformed and chance.random() < malformed:
             event["battery"] = "low"
         yield event
+
+
+def _event(number: int, rows: int, chance: random.Random) -> dict[str, object]:
+    moment = DAY + dt.timedelta(days=number / rows)
+    return {
+        "event_id": f"{number:012x}",
+        "device_id": f"dev-{number % 5000:05d}",
+        "event_time": moment.isoformat(timespec="milliseconds"),
+        "temperature": round(chance.gauss(21, 6), 3),
+        "humidity": round(chance.uniform(0, 100), 2),
+        "state": chance.choice(("on", "off", "idle")),
+        "firmware": f"v2.{number % 7}",
+        "battery": chance.randint(0, 100),
+    }
 
 
 def _write_json(file: TextIO, events: Iterable[dict[str, object]]) -> None:
