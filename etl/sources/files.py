@@ -40,7 +40,7 @@ log = logging.getLogger("sluice")
 
 _IN_A_FOLDER = (
     "%s: %s lies in a folder %s, and a folder gives no column a value: %s is null where the records do not have it."
-    ' Files("%s", path="file") gives the transform the path to take it from, and ends this warning: docs/cookbook/files.md'
+    ' Files("%s", path="file") gives the transform the path to take it from, and ends this warning: docs/cookbook/paths.md'
 )
 _DECLARED_PATH = 'declare Files(…, path="file"), and use the column file'
 

@@ -9,7 +9,7 @@ compose         docker-compose.yml's set as processes of this machine
 data            what lands, and what must become of it
 databases       a database for each test, cloned from a migrated one, and a folder on S3
 delivering      a pipeline that is delivered to batch by batch, without Spark
-documented      the pages of the documentation, and the code blocks in them
+documented      the pages of the documentation, their code blocks, and what recipes say becomes of a file
 environment     where the repository is, and what of the caller's environment tests must not see
 events_run      a run of one pipeline, and what may come between its steps
 followed        a run that stays up, in a thread

@@ -22,7 +22,7 @@ from etl.common.errors import SluiceError
 from etl.common.settings import Settings
 from etl.pipeline.loader import load_files
 from etl.quality.suite import read_suite
-from tests.support.documented import Block, blocks, pages, prose
+from tests.support.documented import DECLARES, Block, blocks, pages, prose, whole_declaration
 from tests.support.environment import REPOSITORY
 
 LANGUAGES = {
@@ -34,22 +34,6 @@ LANGUAGES = {
     "text",
     "toml",
 }  # sql: tests/service/test_documented_sql.py
-# What a block need not say again; a declaration's `...` stands for what it leaves out.
-BEGINS = """
-import datetime as dt
-from datetime import timedelta
-from etl.pipeline import *
-
-def transform(df):
-    return df
-"""
-LEFT_OUT = {
-    "name": '"orders"',
-    "sources": '(Files("orders/*.jsonl"),)',
-    "schema": '"id bigint, at timestamp"',
-    "sink": "Append()",
-    "transform": "transform",
-}
 
 
 def test_each_block_says_its_language() -> None:
@@ -65,8 +49,8 @@ def test_each_block_says_its_language() -> None:
 def test_python_has_no_mistake(block: Block, tmp_path: Path) -> None:
     tree = ast.parse(block.text)
     assert list(unknown_names(tree)) == []
-    if "PIPELINE = " in block.text:
-        (tmp_path / "documented.py").write_text(BEGINS + ast.unparse(completed(tree)))
+    if DECLARES in block.text:
+        (tmp_path / "documented.py").write_text(whole_declaration(block.text))
         [loaded] = load_files([tmp_path])
         assert loaded.wrong == ()
 
@@ -86,20 +70,6 @@ def unknown_names(tree: ast.Module) -> Iterator[str]:
             holder = {"etl": etl, "F": importlib.import_module("pyspark.sql.functions")}.get(node.value.id)
             if holder is not None and not hasattr(holder, node.attr):
                 yield f"{node.value.id}.{node.attr}"
-
-
-def completed(tree: ast.Module) -> ast.Module:
-    """Give each declaration that begins with `...` what it leaves out."""
-    for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and ast.unparse(call.args) == "...":
-            call.args = []
-            given = {keyword.arg for keyword in call.keywords}
-            call.keywords += [
-                ast.keyword(arg=name, value=ast.parse(value, mode="eval").body)
-                for name, value in LEFT_OUT.items()
-                if name not in given
-            ]
-    return tree
 
 
 # --- commands ---
@@ -201,5 +171,5 @@ def test_each_named_setting_exists(page: Path) -> None:
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
 def test_a_suite_and_its_expectations_have_no_mistake(block: Block) -> None:
     document = json.loads(block.text)
-    suite = document if "expectations" in document else {"name": "one", "expectations": [document]}
-    assert read_suite(suite).problems == ()
+    expectations = document.get("expectations") or [document] * ("type" in document)
+    assert read_suite({"name": "documented", "expectations": expectations}).problems == ()
