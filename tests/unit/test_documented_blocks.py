@@ -92,6 +92,20 @@ def test_commands_in_sentences_have_the_options_that_they_name(page: Path) -> No
                     raise
 
 
+def test_each_command_is_on_the_page_of_commands() -> None:
+    from etl.cli.app import app
+
+    shown = {
+        command[1]
+        for block in blocks("sh")
+        if block.page == "commands.md"
+        for command in commands(block.text)
+    }
+    known = get_command(app)
+    assert isinstance(known, TyperGroup)
+    assert shown >= {name for name, one in known.commands.items() if not one.hidden}
+
+
 @pytest.mark.parametrize(
     "line",
     [
