@@ -1,0 +1,134 @@
+"""Makes the pictures of the documentation anew, from the product as it runs: `make pictures`.
+
+A local Airflow of its own delivers forty days of flights, two days a batch, and a browser looks at its pages.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from playwright.sync_api import FrameLocator, Page, sync_playwright
+
+from etl.airflow.api import Api, sign_in
+from etl.airflow.local.installation import Airflow
+from etl.airflow.local.stack import up
+from etl.common.settings import load_settings
+
+PICTURES = Path(__file__).parent
+PATIENCE = 120_000  # milliseconds
+DAYS = "2013-01-01..2013-02-09"
+# Two files a batch, so that the pages have batches to compare.
+SMALL_BATCHES = """
+from dataclasses import replace
+from etl.pipelines.{name} import PIPELINE as SHIPPED
+PIPELINE = replace(SHIPPED, sources=tuple(replace(one, max_files=1) for one in SHIPPED.sources))
+"""
+PIPELINES = ("flights", "departures_per_hour")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="sluice") as folder:
+        home = Path(folder)
+        home.chmod(0o711)  # PostgreSQL's own user passes through
+        for name in PIPELINES:
+            file = home / "pipelines" / f"{name}.py"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(SMALL_BATCHES.format(name=name))
+        os.environ |= {"SLUICE_HOME": f"{home}/home", "SLUICE_PIPELINES": str(file.parent)}
+        os.environ.setdefault("SLUICE_JARS", str(Path(".sluice/jars").resolve()))
+        try:
+            sluice("land", "flights", "--days", DAYS)
+            sluice("run", "departures_per_hour")
+            found = up(load_settings())
+            sluice("trigger", "flights")
+            draw(found)
+        finally:
+            sluice("down")
+
+
+def sluice(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "etl.cli", *words], check=True)
+
+
+def draw(found: Airflow) -> None:
+    """Take every picture."""
+    signed_in = sign_in(found.address, found.login)
+    with browser(signed_in, "light") as page:
+        page.goto("/dags/flights")
+        frame = quality_tab(page)
+        frame.locator(".map a").first.wait_for()
+        take(page, "quality")
+
+        page.get_by_test_id("trigger-dag-button").click()
+        page.locator("#element_driver_memory").fill("1g")
+        take(page, "trigger")
+        page.get_by_text("Backfill", exact=True).click()
+        for number, day in enumerate(("2013/01/01", "2013/01/31")):
+            page.get_by_test_id("datetime-input").nth(number).click()
+            page.get_by_placeholder("YYYY/MM/DD").fill(day)
+            page.get_by_text("Date Range", exact=True).click()
+            page.get_by_placeholder("YYYY/MM/DD").wait_for(state="detached")
+        page.get_by_text("All Runs", exact=True).click()
+        page.get_by_text("31 runs will be triggered.").wait_for()
+        take(page, "backfill")
+
+        page.goto(f"/dags/flights/runs/{quote(next(iter(signed_in.runs('flights'))), safe='')}/tasks/run")
+        page.get_by_text("rows delivered").first.wait_for()
+        take(page, "run")
+
+    with browser(signed_in, "dark") as page:
+        page.goto("/dags/flights")
+        frame = quality_tab(page)
+        frame.get_by_role("link", name="look at all").click()
+        frame.locator("td.bad").first.wait_for()
+        take(page, "quarantine")
+
+    with browser(signed_in, "light") as page:
+        page.goto("/data-quality/flights/quarantine")
+        page.locator('td a[href*="batch/"]').first.click()
+        page.get_by_role("heading", name="Held rows").wait_for()
+        take(page, "quality-batch")
+        page.goto("/data-quality/flights/column?name=dep_delay")
+        page.get_by_role("heading", name="dep_delay").wait_for()
+        take(page, "column")
+        page.goto("/data-quality/departures_per_hour/")
+        page.get_by_text("in figures").click()
+        page.get_by_role("heading", name="How it runs").evaluate("one => one.scrollIntoView()")
+        take(page, "how-it-runs")
+
+
+@contextmanager
+def browser(signed_in: Api, scheme: Literal["light", "dark"]) -> Iterator[Page]:
+    """Yield a browser's page of somebody who has signed in to Airflow."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        context = chromium.new_context(
+            viewport={"width": 1280, "height": 800}, base_url=signed_in.address, color_scheme=scheme
+        )
+        context.set_default_timeout(PATIENCE)
+        context.add_cookies([{"name": "_token", "value": signed_in.token, "url": signed_in.address}])
+        yield context.new_page()
+        chromium.close()
+
+
+def quality_tab(page: Page) -> FrameLocator:
+    page.get_by_role("link", name="Data quality").first.click()
+    return page.frame_locator('iframe[title="Data quality"]')
+
+
+def take(page: Page, name: str) -> None:
+    page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+    print(f"{name}.png: {(PICTURES / f'{name}.png').stat().st_size:,} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()
