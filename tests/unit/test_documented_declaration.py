@@ -161,7 +161,7 @@ def within_a_pipeline(declared: Any) -> Pipeline:
     given: dict[str, Any] = {}
     if isinstance(declared, Pipeline):
         of_streams = tuple(Files(f"{name}/*.json", stream=name) for name in declared.streams)
-        return dataclasses.replace(declared, sources=declared.sources + of_streams)
+        return dataclasses.replace(declared, sources=(*declared.sources, *of_streams))
     if isinstance(declared, Files | Kafka | Rate | Socket):
         mine = (
             ()
