@@ -68,8 +68,8 @@ test-fast: dev  ## the quick ones, without Spark, crashes and restarts, on two p
 	$(BIN)/pytest -m "not slow and not long" --numprocesses 2 --dist worksteal tests/unit tests/service tests/conformance
 
 check: dev docs  ## ruff, mypy, and the documentation's site
-	$(BIN)/ruff check etl dags tests benchmarks docs
-	$(BIN)/ruff format --check etl dags tests benchmarks docs
+	$(BIN)/ruff check etl dags tests benchmarks docs/site docs/pictures
+	$(BIN)/ruff format --check etl dags tests benchmarks docs/site docs/pictures
 	$(BIN)/mypy
 
 model: dev  ## the long form of the protocol's model

@@ -15,13 +15,12 @@ from mkdocs.structure.files import File, Files
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = "repository"  # of the site: the pages of files that are not below docs/
-LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
-FENCED = re.compile(r"^( *)(`{3,}).*?^\1\2`*$", re.MULTILINE | re.DOTALL)
-FIRST = (
-    "declaration.md",
-    "settings.md",
-    "commands.md",
-)  # whom the search puts before pages that only use a name
+# A code block, which stays as it is; or a link.
+LINK = re.compile(
+    r"^( *)(`{3,}).*?^\1\2`*$|\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)", re.MULTILINE | re.DOTALL
+)
+# Whom the search puts before pages that only use a name.
+FIRST = ("declaration.md", "settings.md", "commands.md")
 LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".example": "toml", ".sql": "sql"}
 
 
@@ -32,9 +31,10 @@ def on_files(files: Files, config: Any) -> Files:
     linked = {"CHANGELOG.md", "CONTRIBUTING.md"}
     texts = {source(file.src_uri): file.content_string for file in files.documentation_pages()}
     for place, text in texts.items():
-        linked |= {target for found in LINK.finditer(text) if (target := outside(place, found[2]))}
+        targets = (found["target"] for found in LINK.finditer(text) if found["target"])
+        linked |= {there for target in targets if (there := outside(place, target))}
     for target in sorted(linked):
-        files.append(File.generated(config, page(target), content=shown(target)))
+        files.append(File.generated(config, page_of(target), content=shown(target)))
     return files
 
 
@@ -46,22 +46,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         page.meta["search"] = {"boost": 4}
 
     def moved(found: re.Match[str]) -> str:
-        target = found[2]
-        if "://" in target or target.startswith("mailto:"):
+        target, anchor = found["target"], found["anchor"] or ""
+        if not target or "://" in target:
             return found[0]
         there = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
-        relative = posixpath.relpath(site_path(there), posixpath.dirname(uri) or ".")
-        return f"{found[1]}{relative}{found[3] or ''})"
+        return f"]({posixpath.relpath(site_path(there), posixpath.dirname(uri) or '.')}{anchor})"
 
-    kept = [markdown[slice(*block.span())] for block in FENCED.finditer(markdown)]
-    between = [LINK.sub(moved, text) for text in outside_fences(markdown)]
-    return "".join(a + b for a, b in zip(between, [*kept, ""], strict=True))
-
-
-def outside_fences(markdown: str) -> list[str]:
-    """Return the text before, between and behind the code blocks."""
-    ends = [0, *(at for block in FENCED.finditer(markdown) for at in block.span()), len(markdown)]
-    return [markdown[start:end] for start, end in zip(ends[::2], ends[1::2], strict=True)]
+    return LINK.sub(moved, markdown)
 
 
 def source(uri: str) -> str:
@@ -89,10 +80,10 @@ def site_path(path: str) -> str:
         return "decisions/index.md"
     if path == "docs/cookbook":
         return "cookbook/README.md"
-    return path.removeprefix("docs/") if path.startswith("docs/") else page(path)
+    return path.removeprefix("docs/") if path.startswith("docs/") else page_of(path)
 
 
-def page(path: str) -> str:
+def page_of(path: str) -> str:
     return f"{FOLDER}/{path}" if path.endswith(".md") else f"{FOLDER}/{path}.md"
 
 

@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from tests.support.environment import REPOSITORY
 
 FENCED = re.compile(r'^( *)```(\S*)(?: title="(.*?)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
 ROW = re.compile(r"^\| ?(.*?) ?\|$", re.MULTILINE)
 DECLARES = "PIPELINE = "
 
@@ -106,19 +106,17 @@ def recipes() -> list[Recipe]:
 def _recipes(page: str, text: str) -> list[Recipe]:
     found: list[Recipe] = []
     declaration, files = "", dict[str, str]()
-    ends = [*FENCED.finditer(text), re.search(r"\Z", text)]
-    for one, following in pairwise(ends):
-        assert one is not None
-        assert following is not None
+    starts = [one.start() for one in FENCED.finditer(text)]
+    for one, following in zip(FENCED.finditer(text), [*starts, len(text)][1:], strict=True):
         if DECLARES in one[4]:
             declaration, files = whole_declaration(one[4]), {}
         if one[3]:
-            files |= {one[3]: one[4]}
-        table = text[one.end() : following.start()].lstrip()
-        if one[3] and table.startswith("|"):
-            header, _, *rows = (
-                [cell.strip() for cell in row.split("|")]
-                for row in ROW.findall(table.partition("\n\n")[0] + "\n")
-            )
-            found.append(Recipe(page=page, declaration=declaration, files=files, columns=header, rows=rows))
+            files = files | {one[3]: one[4]}
+            if table := TABLE.search(text, one.end(), following):
+                columns, _, *rows = (
+                    [cell.strip() for cell in row.split("|")] for row in ROW.findall(table[0])
+                )
+                found.append(
+                    Recipe(page=page, declaration=declaration, files=files, columns=columns, rows=rows)
+                )
     return found

@@ -9,8 +9,10 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.core import TyperGroup
@@ -93,17 +95,13 @@ def test_commands_in_sentences_have_the_options_that_they_name(page: Path) -> No
 
 
 def test_each_command_is_on_the_page_of_commands() -> None:
-    from etl.cli.app import app
-
     shown = {
         command[1]
         for block in blocks("sh")
         if block.page == "commands.md"
         for command in commands(block.text)
     }
-    known = get_command(app)
-    assert isinstance(known, TyperGroup)
-    assert shown >= {name for name, one in known.commands.items() if not one.hidden}
+    assert shown >= {name for name, one in command_line().commands.items() if not one.hidden}
 
 
 @pytest.mark.parametrize(
@@ -154,16 +152,24 @@ def require_known(command: list[str]) -> None:
         assert find_spec(words[1]) is not None, command
 
 
-def parse_sluice(words: list[str]) -> None:
-    """Parse a command's words without calling it, by the command line as it is."""
+@cache
+def command_line() -> TyperGroup:
+    """Return the command `sluice` with all that is below it."""
     from etl.cli.app import app
 
+    command = get_command(app)
+    assert isinstance(command, TyperGroup)
+    return command
+
+
+def parse_sluice(words: list[str]) -> None:
+    """Parse a command's words without calling it, by the command line as it is."""
     words = ["so" if word == "WHY" else word for word in words if word != "--verbose"]  # it takes no WHY
-    command, context = get_command(app), None
+    command: Any = command_line()
+    context = None
     while isinstance(command, TyperGroup) and words:
         context = command.make_context(command.name, list(words), parent=context)
         _, command, words = command.resolve_command(context, list(words))
-    assert command is not None
     if not isinstance(command, TyperGroup):
         command.make_context(command.name, list(words), parent=context)
 

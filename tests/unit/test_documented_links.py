@@ -48,6 +48,14 @@ def test_a_planted_link_is_found() -> None:
     assert broken(page, links) == []
 
 
+def test_each_picture_is_shown_and_small() -> None:
+    pictures = {picture.name: picture for picture in (REPOSITORY / "docs/pictures").glob("*.png")}
+    assert {
+        Path(link).name for page in pages() for link in re.findall(r"!\[.*?\]\((.*?)\)", prose(page))
+    } == set(pictures)
+    assert [name for name, picture in pictures.items() if picture.stat().st_size > 300_000] == []
+
+
 def test_each_page_is_in_the_sites_navigation() -> None:
     navigation = (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     docs = REPOSITORY / "docs"

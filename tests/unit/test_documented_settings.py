@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ def test_a_default_is_the_one_on_the_page(name: str) -> None:
         assert TypeAdapter(timedelta).validate_python(written) == default
     else:
         assert written == str(default)
+
+
+def test_the_example_of_a_file_has_every_setting() -> None:
+    lines = (REPOSITORY / "sluice.toml.example").read_text().splitlines()
+    written = "\n".join(line.removeprefix("# ") for line in lines if re.match(r'# (\w+ = |\[|")', line))
+    assert set(tomllib.loads(written)) == set(Settings.model_fields)
 
 
 def test_each_exit_code_is_in_the_table_of_commands() -> None:
