@@ -33,6 +33,7 @@ def test_files_of_recipes_become_what_their_pages_say(home: Home) -> None:
                 files.append(home.write(path, text))
         [name] = load_pipelines(home.place.settings.pipelines)
         said = etl.try_out(name, *files, spark=home.spark, settings=home.place.settings)
+        assert not said.stops, recipe
         assert list(said.columns) == list(recipe.columns), recipe
         found = [["" if value is None else str(value) for value in row] for row in said.rows]
         assert sorted(found) == sorted(map(list, recipe.rows)), recipe
