@@ -99,7 +99,7 @@ $(DOCS)/.installed: requirements-docs.txt | $(filter .tools/bin/uv,$(UV))
 docs: $(DOCS)/.installed  ## build the documentation as a site, site/index.html; a link that leads nowhere fails it
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
-pictures: dev  ## the documentation's pictures anew, from a local Airflow of their own; it needs chromium
+pictures: programs dev  ## the documentation's pictures anew, from a local Airflow of their own; it needs chromium
 	$(BIN)/python docs/pictures/make.py
 
 up: install  ## start Airflow and the services it needs, until Ctrl-C
