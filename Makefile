@@ -84,6 +84,7 @@ year: programs dev  ## a year of flights by Airflow, and its March backfilled in
 bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.short
+	$(BIN)/python -m benchmarks.history
 	$(BIN)/python -m benchmarks.elsewhere
 	$(BIN)/python -m benchmarks.dags
 	$(BIN)/python -m benchmarks.replays

@@ -39,6 +39,19 @@ IMPORTS = "import pyarrow, psycopg2, pyiceberg"
 WARM = 20  # batches of one run, of which the later half is measured
 
 
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the variables by which a process has these settings."""
+    place = {
+        "PYSPARK_PYTHON": sys.executable,
+        "SLUICE_HOME": settings.home,
+        "SLUICE_JARS": settings.jars,
+        "SLUICE_PIPELINES": HERE / "pipelines",
+        "SLUICE_SUITES": HERE / "suites",
+        "SLUICE_SPARK_MASTER": settings.spark_master,
+    }
+    return {**os.environ, **{name: str(value) for name, value in place.items()}}
+
+
 @dataclass(kw_only=True)
 class Short:
     """A pipeline of one small file a batch, and the commands that are measured."""
@@ -59,16 +72,7 @@ class Short:
         self._process(sys.executable, "-c", code)
 
     def _process(self, *command: str) -> None:
-        place = {
-            "PYSPARK_PYTHON": sys.executable,
-            "SLUICE_HOME": self.settings.home,
-            "SLUICE_JARS": self.settings.jars,
-            "SLUICE_PIPELINES": HERE / "pipelines",
-            "SLUICE_SUITES": HERE / "suites",
-            "SLUICE_SPARK_MASTER": self.settings.spark_master,
-        }
-        environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
-        subprocess.run(command, env=environment, check=True, capture_output=True)
+        subprocess.run(command, env=environment(self.settings), check=True, capture_output=True)
 
 
 def main(
