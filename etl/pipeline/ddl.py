@@ -37,6 +37,11 @@ _AT = re.compile(r"\(line (\d+), pos (\d+)\)")  # of Spark's parser: the line fr
 _BEFORE = 40  # characters that are shown of what stands before a mistake
 
 
+def ddl_name(name: str) -> str:
+    """Write a name for Spark DDL, in backticks where it needs them."""
+    return name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
+
+
 def ddl_columns(schema: str) -> list[str]:
     """Return the top-level column names of a Spark DDL schema, without parsing the types."""
     return [name for name, _ in ddl_parts(schema)]

@@ -25,6 +25,7 @@ from etl.common.outages import raising_service_errors
 from etl.common.paths import REQUESTS, filesystem, to_path
 from etl.common.record_columns import RESERVED, UNKNOWN
 from etl.common.wording import visible
+from etl.pipeline.ddl import ddl_name
 from etl.sources.counts import Drift
 from etl.spark.frames import quoted
 
@@ -49,8 +50,8 @@ _TAKEN: dict[str, set[pa.DataType]] = {
 _NULLS = ("tinyint", "smallint", "int", "bigint", "double", "date")
 # Where one of these is declared, what Spark reads timestamps of nanoseconds as: it has the types, not yet for all (4.3).
 _IN_NANOSECONDS = {"timestamp": "timestamp_ltz(9)", "timestamp_ntz": "timestamp_ntz(9)"}
-# What Spark reads other columns as, those of which it reads the values as they are.
-_AS_KEPT = {
+# What Spark reads the values of a file as they are as, where nobody has declared a type.
+_DECLARED = {
     pa.bool_(): "boolean",
     pa.int8(): "tinyint",
     pa.uint8(): "smallint",
@@ -61,11 +62,12 @@ _AS_KEPT = {
     pa.int64(): "bigint",
     pa.float32(): "float",
     pa.float64(): "double",
-    pa.date32(): "date",
     pa.string(): "string",
     pa.large_string(): "string",
     pa.binary(): "binary",
     pa.large_binary(): "binary",
+    pa.date32(): "date",
+    pa.null(): "string",
 }
 _LISTS = pa.ListType | pa.LargeListType | pa.FixedSizeListType
 
@@ -75,7 +77,7 @@ class ReadAs:
     """The schema by which Spark reads a Parquet file that is not read by the declared one."""
 
     ddl: str
-    kept: str = ""  # those of its columns that UNKNOWN takes, as JSON of the types that they are cast to
+    kept: str = ""  # DDL of those of its columns that UNKNOWN takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,17 +115,15 @@ class _Footer:
         missing = dict.fromkeys(self.lacking(declared), metadata.num_rows)
         return Drift(unknown=+Counter(unknown), missing=+Counter(missing))
 
-    def kept(self, unknown: Iterable[str]) -> StructType:
-        """Return the columns among the unknown ones that can be kept, each with the type that Spark has for it.
+    def kept(self, unknown: Iterable[str]) -> str:
+        """Return DDL of the columns among the unknown ones that can be kept: those that Spark reads as they are.
 
         Those of names that differ in case alone can't be told apart, and a name of Sluice's own is taken.
         """
-        from pyspark.sql.types import StructField, StructType
-
         alike = Counter(name.lower() for name in self.names)
         single = (name for name in unknown if alike[name.lower()] == 1 and name not in RESERVED)
-        types = ((name, _type_as_kept(self.columns[name.lower()])) for name in single)
-        return StructType([StructField(name, kind) for name, kind in types if kind is not None])
+        types = ((name, declared_type(self.columns[name.lower()])) for name in single)
+        return ", ".join(f"{quoted(name)} {kind}" for name, kind in types if kind is not None)
 
 
 def _nulls(metadata: pq.FileMetaData, leaf: int | None) -> int:
@@ -154,16 +154,25 @@ def footers(uris: Sequence[str], schema: StructType, *, keep: bool = True) -> Fo
         for uri, footer in zip(uris, found, strict=True):
             whys: list[str] = []
             lacking[uri], drifts[uri] = footer.lacking(declared), footer.drift(declared)
-            kept = footer.kept(drifts[uri].unknown) if keep else StructType()
+            kept = footer.kept(drifts[uri].unknown) if keep else ""
             if (why := _of_struct(footer.columns, schema, "")) is not None:
                 misfits[uri] = visible(why)
                 continue
-            read = _readable(footer.columns, StructType([*schema, *kept]), whys)
+            read = _readable(footer.columns, StructType([*schema, *columns_of(kept)]), whys)
             if whys:
                 refused[uri] = visible("; ".join(whys))
             if whys or kept:
-                read_as[uri] = ReadAs(read, kept.json() if kept else "")
+                read_as[uri] = ReadAs(read, kept)
     return Footers(misfits=misfits, refused=refused, read_as=read_as, lacking=lacking, drifts=drifts)
+
+
+def columns_of(ddl: str) -> StructType:
+    """Parse DDL of columns, of none where it is empty."""
+    from pyspark.sql.types import StructType
+
+    parsed = StructType.fromDDL(ddl) if ddl else StructType()
+    assert isinstance(parsed, StructType)
+    return parsed
 
 
 def _footer(store: FileSystem, path: str) -> _Footer:
@@ -219,32 +228,26 @@ def kept_as(of_file: pa.DataType) -> pa.DataType:
     return of_file.value_type if isinstance(of_file, pa.DictionaryType) else of_file
 
 
-def _type_as_kept(of_file: pa.DataType) -> DataType | None:
-    """Return the type by which Spark reads a column that nobody declared; None where it would not, or in another way."""
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
+def declared_type(of_file: pa.DataType) -> str | None:
+    """Return the type to declare, as DDL, that reads a file's values as they are; None where there is none."""
     of_file = kept_as(of_file)
-    if isinstance(of_file, pa.StructType):
-        inner = [(one.name, _type_as_kept(one.type)) for one in of_file.fields]
-        fields = [StructField(name, kind) for name, kind in inner if kind is not None]
-        return StructType(fields) if len(fields) == len(inner) == len(_by_name(of_file.fields)) else None
+    if pa.types.is_decimal(of_file):
+        precision, scale = of_file.precision, of_file.scale
+        return f"decimal({precision},{scale})" if precision <= 38 and scale >= 0 else None
+    if pa.types.is_timestamp(of_file):
+        return "timestamp" if of_file.tz else "timestamp_ntz"
+    if pa.types.is_struct(of_file):
+        members = {one.name: declared_type(one.type) for one in of_file}
+        if None in members.values() or len(_by_name(of_file)) < of_file.num_fields:
+            return None
+        return f"struct<{', '.join(f'{ddl_name(name)}: {inner}' for name, inner in members.items())}>"
     if isinstance(of_file, _LISTS):
-        element = _type_as_kept(of_file.value_type)
-        return element and ArrayType(element)
-    if isinstance(of_file, pa.MapType):
-        key, value = _type_as_kept(of_file.key_type), _type_as_kept(of_file.item_type)
-        return key and value and MapType(key, value)
-    return _plain_type(of_file)
-
-
-def _plain_type(of_file: pa.DataType) -> DataType | None:
-    from pyspark.sql.types import DataType, DecimalType, TimestampNTZType, TimestampType
-
-    if isinstance(of_file, pa.TimestampType):
-        return TimestampNTZType() if of_file.tz is None else TimestampType()
-    if isinstance(of_file, pa.Decimal128Type):
-        return DecimalType(of_file.precision, of_file.scale)
-    return DataType.fromDDL(_AS_KEPT[of_file]) if of_file in _AS_KEPT else None
+        element = declared_type(of_file.value_type)
+        return element and f"array<{element}>"
+    if pa.types.is_map(of_file):
+        key, item = declared_type(of_file.key_type), declared_type(of_file.item_type)
+        return f"map<{key}, {item}>" if key and item else None
+    return _DECLARED.get(of_file)
 
 
 def _fits(of_file: pa.DataType, declared: str) -> bool:

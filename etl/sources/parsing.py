@@ -7,7 +7,6 @@ text file every line is a row, an empty one too.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -233,12 +232,14 @@ def _cast(schema: StructType, read_as: ReadAs) -> list[Column]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
+    from etl.sources.parquet_types import columns_of
+
     def cast(fields: StructType) -> list[Column]:
         return [F.col(quoted(one.name)).cast(one.dataType).alias(one.name) for one in fields]
 
     if not read_as.kept:
         return cast(schema)
-    kept = F.to_json(F.struct(*cast(StructType.fromJson(json.loads(read_as.kept)))), NESTED)
+    kept = F.to_json(F.struct(*cast(columns_of(read_as.kept))), NESTED)
     declared = StructType([one for one in schema if one.name != UNKNOWN])
     return [*cast(declared), F.nullif(kept, F.lit("{}")).alias(UNKNOWN)]
 

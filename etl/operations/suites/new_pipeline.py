@@ -16,10 +16,10 @@ from etl.common.shipped import shipped
 from etl.common.wording import first_few, pluralize, visible
 from etl.operations.projects.writing import write_all
 from etl.operations.suites.profiling import MOST_VALUES, ColumnProfile, NumberProfile, TextProfile
-from etl.operations.suites.sample import Sample, SampledColumn, quoted, read_sample
+from etl.operations.suites.sample import Sample, SampledColumn, read_sample
 from etl.operations.suites.suggest import FEW_ROWS, NOT_NULL, Drafted, value_rules
 from etl.pipeline.checks import name_problems
-from etl.pipeline.ddl import ddl_columns
+from etl.pipeline.ddl import ddl_columns, ddl_name
 from etl.pipeline.loader import load_files
 from etl.pipeline.patterns import inferred_format
 
@@ -172,7 +172,7 @@ def _declaration(name: str, sample: Sample) -> str:
         file=_within_quotes(visible(sample.file.name)),
         source=", ".join(source),
         schema=_within_quotes(
-            ",\n".join(f"    {quoted(column.name)} {column.type}" for column in sample.columns)
+            ",\n".join(f"    {ddl_name(column.name)} {column.type}" for column in sample.columns)
         ),
     )
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from etl.common.errors import SetupError
 from etl.common.wording import pluralize
+from etl.pipeline.ddl import ddl_name
 from etl.pipeline.patterns import inferred_format
 from etl.sources.csv_records import values as csv_values
 from etl.sources.csv_records.dialect import Dialect
@@ -27,7 +28,7 @@ from etl.sources.json_records import values as json_values
 from etl.sources.json_records.arrays import elements
 from etl.sources.json_records.lines import BLANK, members_of
 from etl.sources.json_records.values import Constant, Convert, Members, Misfit, Number
-from etl.sources.parquet_types import kept_as
+from etl.sources.parquet_types import declared_type
 from etl.sources.raw.compression import unpacker
 from etl.sources.unreadable import FileUnfit
 
@@ -39,24 +40,6 @@ UTC = pa.timestamp("us", "UTC")
 WHOLE_NUMBERS = {"bigint": pa.int64(), "decimal(38,0)": pa.decimal128(38, 0)}
 FRACTIONS = {"double": pa.float64()}
 TEXTS = {"date": pa.date32(), "timestamp": UTC}
-PARQUET = {
-    pa.bool_(): "boolean",
-    pa.int8(): "tinyint",
-    pa.uint8(): "smallint",
-    pa.int16(): "smallint",
-    pa.uint16(): "int",
-    pa.int32(): "int",
-    pa.uint32(): "bigint",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.binary(): "binary",
-    pa.large_binary(): "binary",
-    pa.date32(): "date",
-    pa.null(): "string",
-}
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 
@@ -241,7 +224,7 @@ def _struct(objects: Sequence[Members]) -> str | None:
             members.setdefault(name, []).extend(() if value is None else (value,))
     types = {name: _json_type(values)[0] if values else "string" for name, values in members.items()}
     return (
-        f"struct<{', '.join(f'{quoted(name)}: {kind}' for name, kind in types.items())}>" if types else None
+        f"struct<{', '.join(f'{ddl_name(name)}: {kind}' for name, kind in types.items())}>" if types else None
     )
 
 
@@ -265,11 +248,6 @@ def _takes(convert: Convert, values: Sequence[Any]) -> bool:
     except Misfit:
         return False
     return True
-
-
-def quoted(name: str) -> str:
-    """Write a name for Spark DDL, in backticks where it needs them."""
-    return name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
 
 
 def _headed(line: str) -> tuple[Dialect, list[str]]:
@@ -345,7 +323,7 @@ def _of_parquet(file: Path) -> Sample:
         if sum(one.num_rows for one in batches) >= MOST_RECORDS:
             break
     table = pa.Table.from_batches(batches, parquet.schema_arrow)
-    types = {one.name: _parquet_type(one.type) for one in table.schema}
+    types = {one.name: declared_type(one.type) for one in table.schema}
     return Sample(
         file=file,
         format="parquet",
@@ -367,24 +345,3 @@ def _of_column(field_: pa.Field, column: pa.ChunkedArray, kind: str) -> SampledC
     values = column.drop_null().to_pylist() if plain else [None] * (len(column) - column.null_count)
     doubt = None if len(values) else "has no value in the sample"
     return SampledColumn(name=field_.name, type=kind, values=values, doubt=doubt)
-
-
-def _parquet_type(kind: pa.DataType) -> str | None:
-    """Return the declared type that reads a file's column as it is; None where there is none."""
-    kind = kept_as(kind)
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})" if kind.precision <= 38 and kind.scale >= 0 else None
-    if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
-    if pa.types.is_struct(kind):
-        members = {one.name: _parquet_type(one.type) for one in kind}
-        if None in members.values():
-            return None
-        return f"struct<{', '.join(f'{quoted(name)}: {inner}' for name, inner in members.items())}>"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        element = _parquet_type(kind.value_type)
-        return element and f"array<{element}>"
-    if pa.types.is_map(kind):
-        key, item = _parquet_type(kind.key_type), _parquet_type(kind.item_type)
-        return f"map<{key}, {item}>" if key and item else None
-    return PARQUET.get(kind)

@@ -10,6 +10,7 @@ from etl.common.database import migrate, transaction
 from etl.common.errors import SetupError
 from etl.common.statements import Statements
 from etl.common.wording import drifted, pluralize
+from etl.pipeline.ddl import ddl_name
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -42,10 +43,10 @@ def wider_schema(workspace: Workspace, pipeline: Pipeline, *, last: int) -> Wide
         raise SetupError(
             f"The last {pluralize(last, 'delivery', 'deliveries')} of {pipeline.name} had no field that the"
             " schema does not name",
-            remedy=f"`sluice run {pipeline.name}` counts them; Parquet and lines of text do not tell them",
+            remedy=f"`sluice run {pipeline.name}` counts them; lines of text do not tell them",
         )
     named = [name for name in unknown if not _TOLD_OTHERWISE.search(name)]
-    added = "".join(f", {_quoted(name)} string" for name in named)
+    added = "".join(f", {ddl_name(name)} string" for name in named)
     try_it = f"`sluice try {pipeline.name} --input FILES` shows whether they fit"
     notes = (
         *drifted(unknown, {}),
@@ -58,8 +59,3 @@ def wider_schema(workspace: Workspace, pipeline: Pipeline, *, last: int) -> Wide
             "columns without a name, or of the same, and names that are long or can't be printed are not in it",
         )
     return WiderSchema(schema=pipeline.schema.rstrip(", ") + added, notes=notes)
-
-
-def _quoted(name: str) -> str:
-    """Write a name for Spark DDL, in backticks where it needs them."""
-    return name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
