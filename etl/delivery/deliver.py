@@ -189,7 +189,7 @@ def _behind(context: DeliveryContext, staged: Staged) -> Behind | None:
 
 
 def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask:
-    """Reserve the delivery's number and make its staging tables, before anything is written elsewhere."""
+    """Reserve the delivery's number and make its first staging tables, before anything is written elsewhere."""
     while (task := _numbered(context, batch, hold)) is None:
         numbers.free_numbers(context.sinks.dsn, context.sinks.lake, context.sinks.pipeline)
     reached(Step.ATTEMPT_OPENED)
@@ -197,7 +197,7 @@ def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> S
 
 
 def _numbered(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> StageTask | None:
-    """Reserve the delivery's number and make its staging tables; None where it is not known which numbers are free."""
+    """Reserve the delivery's number and make its first staging tables; None where it is not known which numbers are free."""
     with transaction(context.sinks.dsn) as cursor:
         if not numbers.are_free(cursor, context.lease.pipeline):
             return None
@@ -208,14 +208,14 @@ def _numbered(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> Stage
 def stage_task(
     cursor: Cursor, context: DeliveryContext, batch_id: int, delivery_id: int, hold: HoldPolicy
 ) -> StageTask:
-    """Return what executors must know of an attempt; make its staging tables in the caller's transaction."""
+    """Return what executors must know of an attempt; make its first staging tables in the caller's transaction."""
     sinks = context.sinks
-    tables = staging_tables(
-        sinks.dsn,
-        delivery_id,
-        context.lease.run_id,
-        rows=sinks.mode.merges_rows,
-        log=context.change_log is not None,
+    tables = StagingTables(
+        dsn=sinks.dsn,
+        delivery_id=delivery_id,
+        run_id=context.lease.run_id,
+        merges=sinks.mode.merges_rows,
+        restores=context.change_log is not None,
     )
     sinks.warehouse.create_staging(cursor, tables)
     data, quarantine = (
@@ -236,14 +236,6 @@ def stage_task(
         store=sinks.lake.store,
         tables=tables,
         on_step=context.on_step,
-    )
-
-
-def staging_tables(dsn: str, delivery_id: int, run_id: str, *, rows: bool, log: bool) -> StagingTables:
-    """Name an attempt's staging tables, by its run too: after a restore a number may be given out again."""
-    name = f"d{delivery_id}_{run_id[:8]}"
-    return StagingTables(
-        dsn=dsn, packed=name, rows=f"{name}_rows" if rows else None, log=f"{name}_log" if log else None
     )
 
 

@@ -37,6 +37,7 @@ from etl.quality.verdict import Counts, Verdict
 from etl.runs.heartbeat import drop_leftover_staging, leased
 from etl.sinks.lake.lake import Lake
 from etl.sinks.open import open_sinks
+from etl.sinks.warehouse import staging
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, broken, file, here, of, pipeline, reader, start
 from tests.support.events_run import (
@@ -134,9 +135,11 @@ def test_a_run_whose_id_could_not_be_told_gives_its_lease_back(run: DeliveryCont
     start(run.sinks.dsn, run.sinks.lake, EVENTS)  # which would be Busy
 
 
+@pytest.mark.parametrize("reported", [staging.REPORTED_BYTES, 0], ids=["reported", "sent"])
 def test_a_run_that_is_robbed_while_it_stages_is_fenced(
-    run: DeliveryContext, made: list[oracle.MadeBatch]
+    run: DeliveryContext, made: list[oracle.MadeBatch], reported: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(staging, "REPORTED_BYTES", reported)
     batch = of(made[0])
     robbers = rob_while_staging(run, batch)
     with pytest.raises(Fenced) as fenced:
@@ -503,22 +506,41 @@ def test_a_pipeline_keeps_the_table_that_it_delivered_to(
 # Tasks that lose
 
 
-def test_a_speculative_duplicate_counts_nowhere(run: DeliveryContext, made: list[oracle.MadeBatch]) -> None:
+@pytest.mark.parametrize("reported", [staging.REPORTED_BYTES, 0], ids=["reported", "sent"])
+def test_speculative_duplicates_count_nowhere_and_stage_at_once(
+    run: DeliveryContext, made: list[oracle.MadeBatch], reported: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "REPORTED_BYTES", reported)
     batch = of(made[0])
 
-    def twice(*task: object) -> object:
-        here(*task)  # type: ignore[arg-type]  # staged fully, its report never arrives
-        return here(*task)  # type: ignore[arg-type]
+    def at_once(*task: object) -> object:
+        """Stage fully several times; the report of one arrives."""
+        with ThreadPoolExecutor(4) as tasks:
+            return next(tasks.map(lambda _: here(*task), range(4)))  # type: ignore[arg-type]
 
-    batch.run_task = twice  # type: ignore[assignment]
-    receipt = deliver(run, batch)
+    batch.run_task = at_once  # type: ignore[assignment]
+    there: list[str] = []
+    receipt = deliver(at(run, Step.STAGED, lambda: there.extend(staged_left(run))), batch)
+    assert there == ([] if reported else [batch.staged[0].tables.packed])
     assert receipt.delivered == made[0].delivered.total()
     assert_delivered(run, made[:1])
 
 
-def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
-    run: DeliveryContext, made: list[oracle.MadeBatch]
+def test_a_task_that_outlives_its_attempt_makes_no_staging_table(
+    run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    batch = of(made[0])
+    deliver(run, batch)
+    monkeypatch.setattr(staging, "REPORTED_BYTES", 0)
+    with pytest.raises(psycopg2.errors.UndefinedTable):
+        here(batch.staged[0], batch.parts[0], 0)
+    assert_delivered(run, made[:1])
+
+
+def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
+    run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "REPORTED_BYTES", 0)
     batch = of(made[0])
     losing: list[psycopg2.extensions.connection] = []
 

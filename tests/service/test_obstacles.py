@@ -568,7 +568,7 @@ def test_rows_that_the_table_does_not_take_are_missed_whatever_kept_them_out(
 ) -> None:
     run = begun(dsn, lake, sink)
     deliver(run, batch(0, [(1, 9, "newer"), (2, 1, "b")]))
-    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows" if sink is UPSERT else None)
+    tables = StagingTables(dsn=dsn, delivery_id=9, run_id="x", merges=sink is UPSERT)
     identity = RowIdentity(run.stream_id, 1, 9)
     rows = pa.RecordBatch.from_pylist(
         [{"id": 1, "at": 1, "text": "covered"}, {"id": 3, "at": 1, "text": "new"}], COLUMNS

@@ -370,7 +370,7 @@ def test_staged_rows_of_an_upsert_are_compared_by_the_tables_collations(dsn: str
         " _stream_id uuid, _batch_id bigint, _delivery_id bigint)",
     )
     run = start(dsn, lake, pipeline("keyed", Upsert(keys=("key",), newest="at")), columns=columns)
-    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows", log="d9_x_log")
+    tables = StagingTables(dsn=dsn, delivery_id=9, run_id="x", merges=True, restores=True)
     with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
     found = {

@@ -59,7 +59,7 @@ def test_a_staged_row_that_is_as_new_as_the_tables_leaves_nothing_to_ask_for(
     run = keyed(dsn, lake, columns)
     number = delivered(run, 0, rows(columns, [*names, "gone"], [*(values[t] for t, _ in pairs), values[-1]]))
     staged = rows(columns, names, [values[s] for _, s in pairs])
-    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows", log="d9_x_log")
+    tables = StagingTables(dsn=dsn, delivery_id=9, run_id="x", merges=True, restores=True)
     warehouse = run.sinks.warehouse
     with transaction(dsn) as cursor:
         warehouse.create_staging(cursor, tables)
@@ -82,7 +82,7 @@ def test_a_key_that_somebody_emptied_by_hand_is_asked_for_by_nobody(dsn: str, la
     columns = pa.schema([("key", pa.string()), ("at", pa.int64())])
     run = keyed(dsn, lake, columns)
     number = delivered(run, 0, rows(columns, ["a", "b"], [1, 1]))
-    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows", log="d9_x_log")
+    tables = StagingTables(dsn=dsn, delivery_id=9, run_id="x", merges=True, restores=True)
     with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
         cursor.execute("UPDATE warehouse.keyed SET key = NULL WHERE key = 'a'")
@@ -104,7 +104,7 @@ def test_versions_are_compared_by_the_tables_collation_as_the_merge_does(dsn: st
         )
     run = keyed(dsn, lake, columns)
     number = delivered(run, 0, rows(columns, ["up", "down"], ["B", "a"]))
-    tables = StagingTables(dsn=dsn, packed="d9_x", rows="d9_x_rows", log="d9_x_log")
+    tables = StagingTables(dsn=dsn, delivery_id=9, run_id="x", merges=True, restores=True)
     with transaction(dsn) as cursor:
         run.sinks.warehouse.create_staging(cursor, tables)
         cursor.execute("INSERT INTO sluice_stage.d9_x_rows VALUES ('up', 'a', 7), ('down', 'B', 7)")

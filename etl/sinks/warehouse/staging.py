@@ -1,13 +1,15 @@
 """Stages a task's rows for the commit: in its report where they are few, else in tables of PostgreSQL.
 
 A staging table is unlogged and belongs to one attempt. If PostgreSQL crashes it is emptied, which the
-commit notices by its count.
+commit notices by its count. The table of packed rows is made by the first task that needs it, and by none once the
+attempt is closed.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -22,9 +24,12 @@ from psycopg2 import sql
 from etl.common import steps
 from etl.common.database import CONNECTION
 from etl.common.record_columns import DETAIL, RAW, REASONS, SOURCE_PATH
+from etl.common.statements import Statements
 from etl.common.steps import Step
 from etl.sinks.columns import RowIdentity
 from etl.sinks.warehouse.packed_rows import PackedRows, RowPacker, copy_encoded, encode
+
+STATEMENTS = Statements(__name__)
 
 STAGE_SCHEMA = "sluice_stage"
 REPORTED_BYTES = 256 << 10  # of packed rows; more of one task go to PostgreSQL, as many at a time
@@ -40,12 +45,31 @@ NO_TIME_LIMITS = (
 
 @dataclass(frozen=True, kw_only=True)
 class StagingTables:
-    """Where an attempt's rows wait for the transaction."""
+    """Where an attempt's rows wait for the transaction: its tables within STAGE_SCHEMA.
+
+    They are named by its run too: after a restore a number may be given out again.
+    """
 
     dsn: str = field(repr=False)
-    packed: str  # table names within STAGE_SCHEMA
-    rows: str | None = None  # of delivered rows that the commit merges, and does not only copy
-    log: str | None = None  # of changes that come back into force, where an upsert sink is replayed
+    delivery_id: int
+    run_id: str
+    merges: bool = False  # delivered rows are merged by the commit, and not only copied
+    restores: bool = False  # changes come back into force, as where an upsert sink is replayed
+
+    @property
+    def packed(self) -> str:
+        """Return the name of the table of packed rows, which is there only where a task had many."""
+        return f"d{self.delivery_id}_{self.run_id[:8]}"
+
+    @property
+    def rows(self) -> str | None:
+        """Return the name of the table of delivered rows that the commit merges; None where it copies them."""
+        return f"{self.packed}_rows" if self.merges else None
+
+    @property
+    def log(self) -> str | None:
+        """Return the name of the table of changes that come back into force; None where none can."""
+        return f"{self.packed}_log" if self.restores else None
 
     @property
     def names(self) -> list[str]:
@@ -81,19 +105,24 @@ class StagingWriter:
 
     def copy(self, table: str, rows: pa.RecordBatch) -> None:
         """COPY rows into one of the staging tables, as they are."""
-        if self._connection is None:
-            self._connection = psycopg2.connect(self._tables.dsn, **CONNECTION)
-            with self._connection.cursor() as cursor:
-                cursor.execute(NO_TIME_LIMITS)
+        connection = self._open()
         numbers = pa.repeat(pa.scalar(self._number, pa.int64()), rows.num_rows)
         numbered = pa.RecordBatch.from_arrays(
             [*rows.columns, numbers], names=[*rows.schema.names, TASK_COLUMN]
         )
         encoded = encode([numbered])
         steps.reached(Step.ROWS_ENCODED)
-        with self._connection.cursor() as cursor:
+        with connection.cursor() as cursor:
             copy_encoded(cursor, sql.Identifier(STAGE_SCHEMA, table), encoded)
         steps.reached(Step.ROWS_STAGED)
+
+    def _open(self) -> psycopg2.extensions.connection:
+        """Return the task's connection, in the one transaction that `commit` ends."""
+        if self._connection is None:
+            self._connection = psycopg2.connect(self._tables.dsn, **CONNECTION)
+            with self._connection.cursor() as cursor:
+                cursor.execute(NO_TIME_LIMITS)
+        return self._connection
 
     def commit(self) -> list[PackedRows]:
         """Commit what went to PostgreSQL; return the packed rows that did not, which the report takes along."""
@@ -109,9 +138,28 @@ class StagingWriter:
         return sum(len(part.packed) for part in self._parts) > REPORTED_BYTES
 
     def _send(self) -> None:
+        if not self._sent:
+            self._make_packed_table()
         parts = [vars(part) for part in self._parts]
         self.copy(self._tables.packed, pa.RecordBatch.from_pylist(parts, PACKED))
         self._parts, self._sent = [], True
+
+    def _make_packed_table(self) -> None:
+        """Make the attempt's table of packed rows, unless another task has or the attempt is closed.
+
+        It is one statement that commits by itself: neither another task nor whoever closes the attempt waits for this one.
+        Of a closed attempt there is no table, and the COPY that follows fails.
+        """
+        connection = psycopg2.connect(self._tables.dsn, **CONNECTION)
+        connection.autocommit = True
+        with closing(connection), connection.cursor() as cursor:
+            STATEMENTS.execute(
+                cursor,
+                "make_packed_table",
+                staging=sql.Identifier(self._tables.packed),
+                delivery=self._tables.delivery_id,
+                run=self._tables.run_id,
+            )
 
 
 def delivered_wire(rows: pa.RecordBatch, identity: RowIdentity) -> pa.RecordBatch:

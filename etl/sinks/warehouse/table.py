@@ -288,7 +288,7 @@ class Warehouse:
             ) from error
 
     def create_staging(self, cursor: Cursor, tables: StagingTables) -> None:
-        STATEMENTS.execute(cursor, "create_packed_staging", staging=sql.Identifier(tables.packed))
+        """Create those of an attempt's staging tables that are there from its beginning."""
         columns = _definitions(self.columns, self._collations(cursor))
         if tables.rows is not None:
             staging = sql.Identifier(tables.rows)
@@ -408,8 +408,12 @@ def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
 
 
 def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
-    """Drop staging tables, without waiting: a table that a losing task still writes to is left to the next run."""
-    for table in tables:
+    """Drop those of a closed attempt's staging tables that are there, without waiting.
+
+    One that a losing task still writes to is left to the next run.
+    """
+    there = STATEMENTS.execute(cursor, "staging_there", tables=list(tables)).fetchall()
+    for (table,) in there:
         staging = sql.Identifier(table)
         with suppress(psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable), savepoint(cursor):
             STATEMENTS.execute(cursor, "lock_staging", staging=staging)

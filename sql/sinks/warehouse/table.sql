@@ -1,13 +1,6 @@
--- name: create_packed_staging
--- An attempt's staging table of packed rows, which PostgreSQL does not try to compress once more; unlogged, for it lives only
--- until the commit, and not vacuumed, for a vacuum would hold it when it is to be dropped.
-CREATE UNLOGGED TABLE sluice_stage.{staging}
-    (held boolean NOT NULL, rows bigint NOT NULL, size bigint NOT NULL, packed bytea STORAGE EXTERNAL NOT NULL,
-     _task bigint NOT NULL)
-    WITH (autovacuum_enabled = false)
-
 -- name: create_row_staging
--- An attempt's staging table of delivered rows, as the table has them.
+-- An attempt's staging table of delivered rows, as the table has them; unlogged, for it lives only until the commit, and not
+-- vacuumed, for a vacuum would hold it when it is to be dropped.
 CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _task bigint NOT NULL) WITH (autovacuum_enabled = false)
 
 -- name: create_log_staging
@@ -18,6 +11,10 @@ CREATE UNLOGGED TABLE sluice_stage.{staging} ({columns}, _delivery_id bigint NOT
 -- name: drop_staging
 -- Removes a staging table.
 DROP TABLE IF EXISTS sluice_stage.{staging}
+
+-- name: staging_there
+-- Which of these staging tables are there.
+SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace AND relkind = 'r' AND relname = ANY(%(tables)s)
 
 -- name: lock_staging
 -- Makes sure that nobody writes to a staging table; fails at once when somebody does.

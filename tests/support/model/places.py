@@ -83,8 +83,8 @@ IN_CODE: dict[Guard, Place] = {
     ),
     # around the commit
     Guard.UNIQUE_NAMES: Place(
-        DELIVER,
-        "staging_tables",
+        "etl.sinks.warehouse.staging",
+        "StagingTables.packed",
         f"{LOST}::test_what_a_lost_delivery_wrote_is_not_overwritten_under_its_number",
     ),
     Guard.NUMBER_SKIPS: Place(
