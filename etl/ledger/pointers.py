@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import urllib.parse
+from collections.abc import Mapping
+
 from etl.common.database import Cursor
 from etl.common.statements import Statements
 
@@ -37,3 +40,9 @@ def swap_pointer(cursor: Cursor, namespace: str, table: str, *, location: str, b
         base=base,
     )
     return cursor.rowcount == 1
+
+
+def catalog_uri(dsn: Mapping[str, str]) -> str:
+    """Return SQLAlchemy's URI of the catalog, with all that `dsn` says, the search path being `sluice`."""
+    values = {**dsn, "options": f"{dsn.get('options', '')} -c search_path=sluice".strip()}
+    return f"postgresql+psycopg2:///?{urllib.parse.urlencode(values, quote_via=urllib.parse.quote)}"

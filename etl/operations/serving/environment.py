@@ -59,7 +59,7 @@ def exports(workspace: Workspace) -> dict[str, str]:
 
     This is the only place that shows secrets, because that is what it is asked for.
     """
-    from etl.sinks.lake.catalog import catalog_uri
+    from etl.ledger.pointers import catalog_uri
 
     dsn = parse_dsn(workspace.services.postgres)
     variables = {_LIBPQ[key]: value for key, value in dsn.items() if key in _LIBPQ}

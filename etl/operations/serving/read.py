@@ -18,8 +18,8 @@ from etl.common.settings import Settings
 from etl.common.statements import Statements
 from etl.ledger import streams
 from etl.ledger.deliveries import LiveDelivery, delivered_files, deliveries_in_force
+from etl.ledger.pointers import catalog_uri
 from etl.pipeline import Pipeline, load_pipeline
-from etl.sinks.lake.catalog import catalog_uri
 from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
 from etl.spark.frames import parquet
