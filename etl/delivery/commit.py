@@ -43,6 +43,7 @@ from etl.sinks.lake.marker import Newest, tell
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.table import Draft, LakeTable
+from etl.sinks.lake.uploads import Uploads
 from etl.sinks.warehouse.staged_rows import Winners
 from etl.sinks.warehouse.table import drop_idle_staging, hold
 
@@ -160,12 +161,16 @@ def commit(
 
 
 def _drafted(it: Commit) -> tuple[Commit, Drafts]:
-    """Write manifest and drafts by what the tables have now; return the commit as it follows that."""
+    """Write manifest and drafts, side by side, by what the tables have now; return the commit as it follows that."""
     base = _commit_base(it.context)
     it = replace(it, entry=replace(it.entry, previous=base.previous))
-    it.context.sinks.lake.write_text(it.entry.manifest, _manifest(it).to_json())
-    reached(Step.MANIFEST_WRITTEN)
-    drafts = _draft(it, base)
+    if it.restore:
+        it.restore.stage_missing_changes()
+    with Uploads(it.context.sinks.lake) as uploads:
+        manifest = uploads.send(it.entry.manifest, _manifest(it).to_json().encode())
+        drafts = _draft(it, base, uploads)
+        manifest.result()
+        reached(Step.MANIFEST_WRITTEN)
     reached(Step.POINTER_DRAFTED)
     return it, drafts
 
@@ -373,11 +378,9 @@ def _require_forward(table: LakeTable, location: str, published: str, newest: in
     )
 
 
-def _draft(it: Commit, base: CommitBase) -> Drafts:
-    """Write the next metadata of both tables, side by side; nothing refers to it yet."""
+def _draft(it: Commit, base: CommitBase, uploads: Uploads) -> Drafts:
+    """Draft the next metadata of both tables, side by side, which is written by the end of `uploads`."""
     sinks, entry = it.context.sinks, it.entry
-    if it.restore:
-        it.restore.stage_missing_changes()
     delivery = DraftedDelivery(
         delivery_id=entry.delivery_id,
         stream_id=entry.stream_id,
@@ -404,6 +407,7 @@ def _draft(it: Commit, base: CommitBase) -> Drafts:
             files,
             written=written,
             delivery=delivery,
+            io=uploads,
             without=without,
             of=kind.supersedes,
             as_found=kind.as_found,

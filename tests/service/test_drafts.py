@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from etl.services import Services
 from etl.sinks.lake import table as lakes
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.snapshots import DraftedDelivery
+from etl.sinks.lake.uploads import Uploads
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
@@ -229,3 +231,37 @@ def newest(events: Delivering) -> int:
     snapshot = now(events).current_snapshot()
     assert snapshot is not None
     return snapshot.snapshot_id
+
+
+def test_manifest_and_drafts_are_all_sent_before_one_has_arrived(
+    services: Services, dsn: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delivery's manifest; a manifest, a list of them and the metadata of each of the two tables."""
+    events = delivered(services, dsn, lake, tmp_path, Append())
+    all_sent, write = threading.Barrier(7), Lake.write_bytes
+
+    def sent(self: Lake, uri: str, content: bytes) -> None:
+        all_sent.wait(30)
+        write(self, uri, content)
+
+    monkeypatch.setattr(Lake, "write_bytes", sent)
+    events.deliver(rows(BATCHES), bad=[0])
+    assert len(now(events).scan().to_arrow()) == 10 * (BATCHES + 1) - 1
+
+
+def test_each_object_that_can_not_be_written_is_told_of(lake: Lake) -> None:
+    missing = Lake("s3://there-is-none", lake.store)
+
+    def send(*names: str, ends: Exception | None = None) -> None:
+        with Uploads(missing) as uploads:
+            for name in names:
+                uploads.send(f"s3://there-is-none/{name}", b"")
+            if ends:
+                raise ends
+
+    with pytest.raises(OSError, match="key 'one'") as told:
+        send("one", "another")
+    assert ["key 'another'" in note for note in told.value.__notes__] == [True]
+    with pytest.raises(ValueError, match="drafting") as told:
+        send("one", ends=ValueError("drafting"))
+    assert ["key 'one'" in note for note in told.value.__notes__] == [True]

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 READERS = 8  # objects asked for at a time
-KEPT_METADATA = 8  # of the tables' metadata; each commit reads what the last one wrote, of two tables
+# In memory, since each commit reads what the last one wrote, of two tables:
+KEPT_METADATA = 8  # of the tables' metadata
+KEPT_OBJECTS, KEPT_BYTES = 16, 1 << 20  # of all that a commit wrote; larger ones are read again
 
 
 class Lake:
@@ -34,6 +36,7 @@ class Lake:
         self.root = root  # s3://bucket[/prefix]
         self.store = store
         self._metadata: dict[str, TableMetadata] = {}  # by location, the newest last
+        self._written: dict[str, bytes] = {}  # likewise
 
     def properties(self) -> dict[str, str]:
         """Return pyiceberg's settings for this store; credentials come from the AWS chain."""
@@ -103,6 +106,17 @@ class Lake:
         self._metadata[location] = metadata
         for oldest in [*self._metadata][:-KEPT_METADATA]:
             self._metadata.pop(oldest, None)
+
+    def written(self, uri: str) -> bytes | None:
+        """Return what was written to an object of late; None where that is not in memory."""
+        return self._written.get(uri)
+
+    def keep_written(self, uri: str, content: bytes) -> None:
+        """Keep what is written to an object of a name of its own in memory, and forget what was written longest ago."""
+        if len(content) <= KEPT_BYTES:
+            self._written[uri] = content
+        for oldest in [*self._written][:-KEPT_OBJECTS]:
+            self._written.pop(oldest, None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ from etl.pipeline import Partition
 from etl.sinks.columns import IDENTITY
 from etl.sinks.evolution import SchemaDifference
 from etl.sinks.lake.column_bounds import provable
-from etl.sinks.lake.lake import Lake, TablePlace
+from etl.sinks.lake.lake import TablePlace
 from etl.sinks.lake.parquet_writer import FileSpec, Partitioning, StagedFile
 from etl.sinks.lake.schema import (
     arrow_schema,
@@ -78,13 +78,13 @@ class Draft:
 class _Drafts(MetastoreCatalog, NoopCatalog):
     """A catalog whose commit writes the new metadata and leaves the pointer alone."""
 
-    def __init__(self, lake: Lake, name: uuid.UUID) -> None:
+    def __init__(self, io: FileIO, name: uuid.UUID) -> None:
         super().__init__(CATALOG)
         self._name = name
-        self._io = lake.io
+        self._io = io
 
     def _load_file_io(self, *_: object, **__: object) -> FileIO:
-        """Return the lake's own FileIO, with open connections; pyiceberg would make one for each draft."""
+        """Return our own FileIO, with open connections; pyiceberg would make one for each draft."""
         return self._io
 
     def commit_table(
@@ -150,14 +150,15 @@ class LakeTable(TablePlace):
                 " again; sluice.delivery has the metadata location of every delivery",
             ) from error
 
-    def at(self, pointer: str, name: uuid.UUID | None = None) -> Table:
-        """Return pyiceberg's view of the table as of `pointer`; a commit to it makes a draft under `name`."""
+    def at(self, pointer: str, name: uuid.UUID | None = None, io: FileIO | None = None) -> Table:
+        """Return pyiceberg's view of the table as of `pointer`; a commit to it makes a draft under `name`, through `io`."""
+        io = io or self.lake.io
         return Table(
             identifier=(self.namespace, self.name),
             metadata=self.load(pointer),
             metadata_location=pointer,
-            io=self.lake.io,
-            catalog=_Drafts(self.lake, name or uuid.uuid4()),
+            io=io,
+            catalog=_Drafts(io, name or uuid.uuid4()),
         )
 
     def files(self, pointer: str, columns: pa.Schema, *, stream_id: str, batch_id: int) -> FileSpec:
@@ -187,6 +188,7 @@ class LakeTable(TablePlace):
         *,
         written: pa.Schema,
         delivery: DraftedDelivery,
+        io: FileIO | None = None,
         without: frozenset[str] = frozenset(),
         of: Collection[int] = (),
         as_found: bool = False,
@@ -196,13 +198,13 @@ class LakeTable(TablePlace):
 
         These are of the deliveries `of`. `replace`: nothing but `files` stays; `as_found`: some may be
         missing already. The table gains the columns of `written` that it lacks. Old snapshots are expired in
-        the same step, save those that a user's tag or branch holds; no object is deleted.
+        the same step, save those that a user's tag or branch holds; no object is deleted. `io` may write the objects later.
 
         Raises ServiceAway where another run has changed the columns since, NeedsPerson where an object of
         `without` is missing.
         """
         name = draft_name(delivery.delivery_id, delivery.run_id)
-        table = self.at(base, name)
+        table = self.at(base, name, io)
         with self.whole(), _Change(table) as change:
             columns = self._evolve(change, written)
             if replace or without:
