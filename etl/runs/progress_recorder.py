@@ -12,7 +12,7 @@ import json
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from etl.common.statements import Statements
 from etl.delivery.batch import Receipt
 from etl.ledger.leases import Lease
 from etl.runs.looks import looking
-from etl.sources.base import OBSERVATION
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -52,10 +51,15 @@ def kept_batches(horizon: timedelta) -> int:
 
 
 class ProgressRecorder:
-    """The keeper of one query's progress; `keep` is how many batches of its stream stay in the ledger."""
+    """The keeper of one query's progress; `keep` is how many batches of its stream stay in the ledger.
 
-    def __init__(self, dsn: str, lease: Lease, stream_id: str, *, keep: int) -> None:
-        self._dsn, self._keep = dsn, keep
+    `observations` name what the query observes of its records, for each of its streams.
+    """
+
+    def __init__(
+        self, dsn: str, lease: Lease, stream_id: str, *, keep: int, observations: Collection[str]
+    ) -> None:
+        self._dsn, self._keep, self._observations = dsn, keep, observations
         self._run, self._stream = lease.run_id, stream_id
         self._name = lease.pipeline
         self._phases: dict[int, Mapping[str, int]] = {}  # of deliveries that Spark has not told of yet
@@ -77,7 +81,7 @@ class ProgressRecorder:
 
         try:
             for one in _since(query, self._looked):
-                self._unwritten.append(_progress(one))
+                self._unwritten.append(_progress(one, self._observations))
                 self._looked = self._unwritten[-1]["timestamp"]
                 self._warn_of_the_future(self._unwritten[-1])
             self._write([one for one in self._unwritten if "addBatch" in one["durationMs"]])
@@ -136,16 +140,19 @@ def _since(query: StreamingQuery, looked: str) -> list[Any]:
     return newest_first[::-1]
 
 
-def _progress(told: Any) -> StreamingProgress:
+def _progress(told: Any, observations: Collection[str]) -> StreamingProgress:
     """Return the progress of one batch, its input counted in records, and let Spark forget what it observed.
 
     Where tasks open the files, the rows that Spark counts are parts of files. Its JSON has rates to one decimal: a file in
     30 seconds would be no rows. What it observed has malformed records in it, and it keeps a hundred of these.
     """
+    # Python's own walk over a Java map, as `clear` takes it, ends with an exception: PySpark asks 80 times what that is.
+    from py4j.java_gateway import get_method
+
     observed = told.observedMetrics()
-    of_sources = (name for name in observed if name == OBSERVATION or name.startswith(f"{OBSERVATION} "))
-    counts = [observed[name].getAs("rows") for name in of_sources]
-    observed.clear()
+    rows_of = (observed.get(name) for name in observations)
+    counts = [of_source.getAs("rows") for of_source in rows_of if of_source is not None]
+    get_method(observed, "clear")()
     progress: StreamingProgress = json.loads(told.json())
     rows = progress["numInputRows"]
     records = sum(counts) if counts and rows else rows

@@ -115,7 +115,9 @@ class StreamRun:
             if known.closes and checkpoint.owes:
                 checkpoint.plan_owed(time_ms=int(time.time() * 1000))
         keep = kept_batches(self.workspace.settings.backup_horizon)
-        recorder = ProgressRecorder(self._dsn, self.lease, self.stream_id, keep=keep)
+        recorder = ProgressRecorder(
+            self._dsn, self.lease, self.stream_id, keep=keep, observations=opened.source.observations
+        )
         failure = BatchFailure()
         slow = self._slow_tasks(spark, opened, failure)
         on_batch = failure.capturing(self._on_batch(opened, known, recorder))

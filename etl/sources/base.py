@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -197,7 +197,7 @@ class Source(ABC):
         None: Spark saw that it need not read some records, such as for an inner join with a table of no row.
         """
         try:
-            return Counted.of([observed(job, name) for name in self._observations.values()])
+            return Counted.of([observed(job, name) for name in self.observations])
         except KeyError:
             return None
 
@@ -221,7 +221,7 @@ class Source(ABC):
         from pyspark.sql import functions as F
 
         nothing = F.lit(None).cast("string")
-        for name in self._observations.values():
+        for name in self.observations:
             frame = frame.observe(name, *_counted(nothing, nothing, nothing, nothing, carried=0))
         return frame
 
@@ -286,6 +286,11 @@ class Source(ABC):
         """Return how many malformed records may come with a pass, where few tasks more than there are cores read it."""
         tasks = 16 + self.spark.sparkContext.defaultParallelism
         return min(MOST_CARRIED, CARRIED_BY_TASKS // tasks)
+
+    @property
+    def observations(self) -> Collection[str]:
+        """Return what each stream's counts are observed as."""
+        return self._observations.values()
 
     @property
     def _observations(self) -> dict[str | None, str]:

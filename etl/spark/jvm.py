@@ -58,10 +58,21 @@ def _launched(configuration: Mapping[str, str], logs: Path, given: Mapping[str, 
     end_with_this(gateway.proc)
     refuse_values(gateway, {name: value for name, value in given.items() if configuration[name] == value})
     handler = signal.getsignal(signal.SIGINT)
-    _leave_ends_untold(SparkContext(conf=conf, gateway=gateway), gateway.proc)
+    context = SparkContext(conf=conf, gateway=gateway)
+    _leave_ends_untold(context, gateway.proc)
+    _find_classes(context)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # the context puts one of its own in its place
     return SparkSession.builder.getOrCreate()
+
+
+def _find_classes(context: SparkContext) -> None:
+    """Find the classes that PySpark calls by their short names once, and not at each call.
+
+    The JVM looks through all jars for such a name, once for each of the packages that it may be in.
+    """
+    for name in ("functions", "PythonUtils", "PythonSQLUtils", "SimplePythonFunction"):
+        setattr(context._jvm, name, getattr(context._jvm, name))
 
 
 def _leave_ends_untold(context: SparkContext, process: subprocess.Popen[bytes]) -> None:

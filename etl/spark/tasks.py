@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from etl.spark.frames import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -23,18 +25,25 @@ def in_tasks(frame: DataFrame, work: Callable[..., object]) -> DataFrame:
 
     What `work` returns is the task's message.
     """
-    names = frame.columns  # mapInArrow takes a name with a dot in it for a path
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import pandas_udf
+    from pyspark.util import PythonEvalType
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None, "runs within a Spark task"
-        named = (batch.rename_columns(names) for batch in batches)
-        yield dump(work(named, partition=context.partitionId(), number=context.taskAttemptId()))
+        yield dump(work(batches, partition=context.partitionId(), number=context.taskAttemptId()))
         _spare_imports()
 
-    return frame.toDF(*(f"c{index}" for index in range(len(names)))).mapInArrow(run, "report binary")
+    # `frame.mapInArrow` names column by column, in several calls into the JVM each, and takes a dot in a name for a path.
+    columns = ", ".join(map(quoted, frame.columns))
+    function: Any = pandas_udf(run, "report binary", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)  # type: ignore[call-overload]
+    return DataFrame(
+        frame._jdf.mapInArrow(function(F.expr(f"struct({columns})"))._jc, False, None), frame.sparkSession
+    )
 
 
 def read_batches(

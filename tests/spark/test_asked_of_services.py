@@ -1,10 +1,14 @@
-"""How often a run and a batch ask PostgreSQL, S3 and Spark: counts, which docs/benchmarks.md has in a table."""
+"""How often a run and a batch ask PostgreSQL, S3 and Spark's JVM: counts, which docs/benchmarks.md has in a table."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from itertools import pairwise
+from typing import Any
+
+import pytest
+from py4j.clientserver import ClientServerConnection
 
 from etl.pipeline import load_pipeline
 from etl.runs.run import run
@@ -16,7 +20,9 @@ from tests.support.home import Home
 MANY = 80_000
 
 
-def test_a_batch_asks_the_services_as_often_as_the_table_says(home: Home) -> None:
+def test_a_batch_asks_the_services_as_often_as_the_table_says(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Four batches of one file each, of a pipeline that has delivered before; a row of each is held.
 
     The fifth has more rows than a task's report takes.
@@ -31,10 +37,17 @@ def test_a_batch_asks_the_services_as_often_as_the_table_says(home: Home) -> Non
     chance = random.Random(7)
     home.land("orders/5.jsonl", [Order(id=number, amount=chance.random()) for number in range(100, MANY)])
 
+    calls, send = [0], ClientServerConnection.send_command
+
+    def counting(*command: Any) -> Any:
+        calls[0] += 1
+        return send(*command)
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", counting)
     with counted(home.place.services) as (services, postgres, s3):
 
         def asked() -> Counter[str]:
-            return Counter(jobs=scheduler.numTotalJobs(), **postgres.counts, **s3.counts)
+            return Counter(jobs=scheduler.numTotalJobs(), calls=calls[0], **postgres.counts, **s3.counts)
 
         looks = [asked()]
         place = Workspace(settings=home.place.settings, services=services)
@@ -53,5 +66,7 @@ def test_a_batch_asks_the_services_as_often_as_the_table_says(home: Home) -> Non
         assert batch["connections"] <= 1  # of what keeps Spark's figures: its task needs none
         assert not batch["POST"] + batch["DELETE"]
     assert large["connections"] >= 1
+    # beside each the figures of Spark may be looked at
+    assert min(batch["calls"] for batch in others) <= 90
     # a heartbeat, of five statements, may come beside each
     assert min(batch["statements"] for batch in others) <= 60
