@@ -24,6 +24,11 @@ Unreadable = Literal["stop", "hold"]
 Unknown = Literal["report", "keep", "hold"]
 
 
+# What a micro-batch takes of all those sources together that declare no limit (decisions/0047).
+BATCH_BYTES = 1 << 30  # of files
+BATCH_OFFSETS = 1_000_000  # of topics
+
+
 @dataclass(frozen=True, kw_only=True)
 class Files:
     """Landed files that stay as they are once they are there; each is read once."""
@@ -33,7 +38,7 @@ class Files:
     stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
     path: str | None = None  # one more column: the path of the record's file below the landing
     header: bool = True  # CSV: the first line names the columns, and is checked
-    max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: all there are
+    max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: by BATCH_BYTES
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
     options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
     replayable = True
@@ -65,7 +70,7 @@ class Kafka:
     topics: tuple[str, ...] = field(kw_only=False)  # by their names
     format: str = "json"  # of the values: "json" or "text"
     stream: str | None = None  # one of the pipeline's `streams`; None: the one of its `schema`
-    max_offsets: int | None = None  # of one micro-batch, over all partitions; None: all there are
+    max_offsets: int | None = None  # of one micro-batch, over all partitions; None: by BATCH_OFFSETS
     options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
     replayable = True
     after_crash = ""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice")
 
+SOON = timedelta(minutes=1)
 _FOLDERS = "spark.sql.sources.parallelPartitionDiscovery.threshold"  # beyond which a job lists them
 
 
@@ -55,6 +56,11 @@ class RunControl:
     waiting: bool = False  # it has no batch in flight
     caught_up: bool = False  # it has found once that nothing more was there to read
     heeded: bool = False  # it has ended because it was asked to
+
+    @property
+    def soon_again(self) -> bool:
+        """Tell whether what a batch leaves is taken soon: by the next batch at once, or when it looks again."""
+        return self.every is None or self.every <= SOON
 
     @property
     def over(self) -> bool:

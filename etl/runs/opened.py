@@ -17,6 +17,7 @@ from etl.quality.rules import Rules, compile_rules
 from etl.runs.slow_tasks import name_patterns
 from etl.runs.stateful import kept_state
 from etl.sinks.columns import common_schema
+from etl.sinks.modes import mode_of
 from etl.sinks.open import Sinks, open_sinks
 from etl.sources.base import Source
 from etl.sources.open import open_source
@@ -107,17 +108,24 @@ def open_pipeline(
     *,
     outside_stream: bool = False,
     fills: bool = False,
+    limited: bool = True,
 ) -> OpenedPipeline:
     """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
     For a run `outside_stream` the frame is never run. A table or column that is gone is
-    refused, unless this `fills` it.
+    refused, unless this `fills` it. A batch is `limited` where it may be only a part of what has landed.
     """
     source = open_source(
         spark, pipeline, workspace.settings, models=workspace.models, stream=not outside_stream
     )
+    if not limited or mode_of(pipeline.sink).only_newest:  # of whose table a part would be all
+        source = source.unlimited()
     frame = source.shape() if outside_stream else source.streamed
     state = kept_state(pipeline, frame)
+    if not outside_stream and state and source.sets_limit:
+        # In parts, records of a backlog in no order would come behind the watermark that an earlier part set.
+        source = source.unlimited()
+        frame = source.streamed
     rules = compile_rules(pipeline, frame, workspace.settings)
     name_patterns(rules)
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)

@@ -103,7 +103,7 @@ class StreamRun:
         from etl.spark.jvm import telling_of_end
         from etl.spark.state_plan import processing_time_batches
 
-        opened = open_pipeline(self.workspace, self.pipeline, spark)
+        opened = open_pipeline(self.workspace, self.pipeline, spark, limited=self.control.soon_again)
         known = self.stream.state(self.stream_id)
         require_state(self._dsn, self.lease, known, opened.state)
         self._require_readable(opened)
@@ -239,10 +239,10 @@ class StreamRun:
         from etl.quality.history import past_batches
         from etl.spark.watermark import set_watermark
 
-        now = opened
+        now, left, told = opened, len(self.awaited), False
 
         def batch(frame: DataFrame, number: int) -> None:
-            nonlocal now
+            nonlocal now, left, told
             self.control.refuse_next(self._dsn, self.lease)
             now = self._with_lookups(now)
             looks_back = now.rules.suite.looks_back
@@ -254,6 +254,10 @@ class StreamRun:
             micro = SparkBatch.of(
                 frame, number, checkpoint, now.source, rules, self.workspace.settings, state=now.state
             )
+            left -= sum(one.path in self.awaited for one in micro.inputs)
+            if not told and (cut := now.source.cut(micro.inputs, micro.ranges, left=left)):
+                log.info("batch %s of %s takes %s", number, self.pipeline.name, cut)
+                told = True
             receipt = deliver(now.stream_context(self.lease, known, self.on_step), micro)
             if receipt.delivered_before:
                 micro.advance_state()

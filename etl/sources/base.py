@@ -71,6 +71,7 @@ class Source(ABC):
     models: ModelVersions | None = None  # where their versions are told; None: of a pipeline without any
     late_by: dict[str | None, str] = field(default_factory=dict)  # by stream; found in the transform's plan
     clock_ms: int | None = None  # since 1970; None: where it is read in batches, that of each
+    limited: bool = True  # what a batch takes, also where the declaration does not say how much
 
     @cached_property
     def streamed(self) -> DataFrame:
@@ -113,6 +114,15 @@ class Source(ABC):
         return self.pipeline.tells_late or bool(self.late_by)
 
     @property
+    def sets_limit(self) -> bool:
+        """Tell whether a batch is limited beyond what is declared."""
+        return False
+
+    def unlimited(self) -> Self:
+        """Return the source with no limit of a batch but what is declared."""
+        return replace(self, limited=False)
+
+    @property
     def queried(self) -> DataFrame:
         """Return the streaming frame that a run's query is of: the transform's output, with ORIGIN where rows know it.
 
@@ -123,6 +133,13 @@ class Source(ABC):
     def at(self, clock_ms: int) -> Self:
         """Return the source as of a moment, since 1970: all that it reads is of one clock, whenever Spark reads it."""
         return replace(self, clock_ms=clock_ms) if self.pipeline.bounds_moments else self
+
+    def cut(self, inputs: Sequence[Input], ranges: Sequence[Range], *, left: int) -> str | None:  # noqa: ARG002
+        """Say what a batch took, where that was cut short by a limit that nobody declared; None where it was not.
+
+        `left` is how many files that had landed before the run are in no batch yet.
+        """
+        return None
 
     def of_batch(self, frame: DataFrame) -> tuple[Source, DataFrame]:
         """Return the source that a micro-batch was read from, and the transform's output of the batch."""

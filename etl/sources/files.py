@@ -6,7 +6,7 @@ import logging
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,10 @@ from etl.common.errors import SetupError, SluiceError
 from etl.common.paths import shown, spark_path
 from etl.common.record_columns import HELD_UNKNOWN, SOURCE_PATH
 from etl.common.settings import Settings
-from etl.common.wording import visible
+from etl.common.wording import pluralize, visible
 from etl.ledger.inputs import Input
-from etl.pipeline import Files
+from etl.ledger.offsets import Range
+from etl.pipeline import Files, declaration
 from etl.pipeline.patterns import inferred_format, named_by_folders, split_pattern
 from etl.sources.base import Source, SourceKind
 from etl.sources.counts import Drift
@@ -57,6 +58,32 @@ class FileSource(Source):
     )  # the Parquet files that were looked at last
     drifts: dict[str, Drift] = field(default_factory=dict)  # of Parquet files that were looked at last
     told: set[str] = field(default_factory=set)  # the columns of which a warning was that a folder names them
+
+    @property
+    def _free(self) -> Sequence[Files]:
+        """Return the sources that declare no limit of a batch."""
+        return [one for one in self.files if one.max_files is None and one.max_bytes is None]
+
+    @property
+    def sets_limit(self) -> bool:
+        return self.limited and bool(self._free)
+
+    @property
+    def _limited(self) -> Sequence[Files]:
+        """Return the sources, each with what a batch takes of it at most; as declared unless `limited`."""
+        if not self.sets_limit:
+            return self.files
+        share = max(declaration.BATCH_BYTES // len(self._free), 1)
+        return [replace(one, max_bytes=share) if one in self._free else one for one in self.files]
+
+    def cut(self, inputs: Sequence[Input], ranges: Sequence[Range], *, left: int) -> str | None:  # noqa: ARG002
+        if not left or not self.limited or len(self._free) < len(self.files):
+            return None
+        files, size = pluralize(len(inputs), "file"), pluralize(sum(one.size for one in inputs), "byte")
+        return (
+            f"{files} of {size}, and {pluralize(left, 'file')} that had landed come later: where its sources declare neither"
+            f" max_files nor max_bytes, a batch takes about {declaration.BATCH_BYTES:,} bytes"
+        )
 
     def shape(self) -> DataFrame:
         with tempfile.TemporaryDirectory(prefix="sluice-") as empty:
@@ -100,7 +127,7 @@ class FileSource(Source):
     def _over(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:
         """Return the transform's output over the files of these paths, streaming; Spark lists all of them for it."""
         streams: dict[str | None, list[DataFrame]] = {}
-        for number, (files, path) in enumerate(zip(self.files, paths, strict=True)):
+        for number, (files, path) in enumerate(zip(self._limited, paths, strict=True)):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
             reading = Reading(

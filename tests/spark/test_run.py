@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from etl.common.errors import Busy, FilesUnread, InputsDoubled, NeedsPerson, ServiceAway, SetupError
 from etl.delivery.batch import Receipt
+from etl.pipeline import declaration
 from etl.runs.kinds.files import LITTLE_BYTES, LITTLE_FILES
 from etl.runs.kinds.open import stream_of
 from etl.runs.replay.plan import Selection, plan
@@ -54,6 +55,44 @@ CONTRACT = {
     "seconds",
     "outcome",
 }
+
+
+WHOLE = DECLARATION.format(name="whole", max_files=None, share=1.0).replace("Append", "Replace")
+COUNTED = """
+from etl.pipeline import Files, Pipeline, Upsert
+
+PIPELINE = Pipeline(
+    name="counted",
+    sources=(Files("counted/*.jsonl"),),
+    schema="id bigint, shop string, amount double, at timestamp",
+    transform=lambda df: df.groupBy("shop").count(),
+    sink=Upsert(keys=("shop",), newest="count"),
+)
+"""
+
+
+def test_a_backlog_comes_in_batches_and_as_one_where_a_part_of_it_would_be_another_table(
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "sluice")
+    home.declare(max_files=None)
+    landed = home.land("orders/0.jsonl", orders(0, 10, negative=[3]))
+    for number in range(1, 3):
+        landed += home.land(f"orders/{number}.jsonl", orders(10 * number, 10))
+    file = (home.landing / "orders/1.jsonl").stat().st_size
+    monkeypatch.setattr(declaration, "BATCH_BYTES", 2 * (file + 1))  # of two sources
+    assert home.run().batches == 3
+    home.assert_holds(landed)
+    [told] = [
+        message for message in caplog.messages if message.startswith("batch 0 of orders takes 1 file of ")
+    ]
+    assert "and 2 files that had landed come later" in told
+
+    for name, text in (("whole", WHOLE), ("counted", COUNTED)):
+        home.declare(name, text=text)
+        for number in range(3):
+            home.land(f"{name}/{number}.jsonl", orders(10 * number, 10))
+        assert home.run(name).batches == 1
 
 
 def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home: Home) -> None:

@@ -17,10 +17,10 @@ from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
 from etl.common.record_bounds import Bounds
 from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
 from etl.common.settings import Settings
-from etl.common.wording import WHY, first_few
+from etl.common.wording import WHY, first_few, pluralize
 from etl.ledger import offsets, streams
 from etl.ledger.offsets import Gap, Range, Reached, one_range_per_partition, parsed
-from etl.pipeline import Kafka
+from etl.pipeline import Kafka, declaration
 from etl.pipeline.declaration import RECORD
 from etl.sources.base import Source, SourceKind
 from etl.sources.kafka.cluster import Cluster, Topic, gaps, open_cluster, still_there
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from etl.ledger.inputs import Input
     from etl.ledger.streams import StreamState
 
 
@@ -56,6 +57,25 @@ class KafkaSource(Source):
     def number_of(self) -> Mapping[str, int]:
         """Map each topic to the number of the source that reads it."""
         return {name: n for n, source in enumerate(self.declared) for name in source.topics}
+
+    @property
+    def sets_limit(self) -> bool:
+        return self.limited and any(one.max_offsets is None for one in self.declared)
+
+    @property
+    def _limit(self) -> int | None:
+        """Return how many offsets a batch takes at most of each source that declares no limit; None: all there are."""
+        free = sum(one.max_offsets is None for one in self.declared)
+        return max(declaration.BATCH_OFFSETS // free, 1) if self.sets_limit else None
+
+    def cut(self, inputs: Sequence[Input], ranges: Sequence[Range], *, left: int) -> str | None:  # noqa: ARG002
+        taken = sum(one.end - one.start for one in ranges)
+        if self._limit is None or taken < self._limit:
+            return None
+        return (
+            f"{pluralize(taken, 'offset')}: where its sources declare no max_offsets, a batch takes at most"
+            f" {declaration.BATCH_OFFSETS:,}"
+        )
 
     def compacted(self) -> list[str]:
         """Name the topics of which Kafka keeps the newest record of each key."""
@@ -219,8 +239,8 @@ class KafkaSource(Source):
                 "subscribe": ",".join(source.topics),
                 "startingOffsets": "earliest",
             }
-            if source.max_offsets is not None:
-                options["maxOffsetsPerTrigger"] = str(source.max_offsets)
+            if (most := source.max_offsets or self._limit) is not None:
+                options["maxOffsetsPerTrigger"] = str(most)
             frame = self.spark.readStream.format("kafka").options(**options).load()
             rows = self._records(frame, source)
             streams.setdefault(source.stream, []).append(rows)
