@@ -25,6 +25,7 @@ _SUFFIXES = {
 }
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 _HIVE_FOLDER = re.compile(r"(?:^|/)(([^/=]+)=[^/]*)(?=/)")
+_MAY_HIDE = re.compile(r"(?:^|/)[._]|\._COPYING_")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
@@ -90,12 +91,18 @@ def is_glob(path: str) -> bool:
 
 def fits(pattern: str, path: str) -> bool:
     """Tell whether the pattern means the file at `path`, with Hadoop's globs; both from the same root."""
+    return _meant(pattern).fullmatch(path) is not None
+
+
+@lru_cache
+def _meant(pattern: str) -> re.Pattern[str]:
+    """Return what tells the paths that a pattern means: of a landing, a million are asked about."""
     split = split_pattern(pattern)
     whole = f"(?:{_regex(pattern)})(?:/.*)?"
     if split.recursive:
         above = f"{_regex(split.path)}/" if split.path else ""
         whole = f"{above}(?:.*/)?{_regex(split.name)}"
-    return re.fullmatch(whole, path, re.DOTALL) is not None
+    return re.compile(whole, re.DOTALL)
 
 
 def is_read(pattern: str, path: str) -> bool:
@@ -114,6 +121,8 @@ def is_hidden(pattern: str, path: str) -> bool:
 
     It does so for the file's name, or a folder's below what Spark lists.
     """
+    if not _MAY_HIDE.search(path):  # as of nearly all
+        return False
     listed = split_pattern(pattern).path
     parts = path.split("/")
     below = parts[len(listed.split("/")) :] if listed else parts

@@ -27,7 +27,7 @@ from etl.runs.spark_session import a_session
 from etl.runs.summary import STOPPED, Progress, Summary
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
-from etl.sinks.lake.bucket import ensure_bucket
+from etl.sinks.lake.bucket import end_uploads, require_bucket
 from etl.spark.launch.faults import require_master
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def _deliver_all(
     awaited = stream.awaited(stream_id)
     if control.every is None and stream.nothing_new(stream.state(stream_id), awaited):
         return _ended(summary, started)
+    end_uploads(workspace.lake, [pipeline.table_schema])
     from etl.runs.stream import StreamRun  # with the writers of both sinks: their import takes a second
 
     def received(receipt: Receipt) -> None:
@@ -118,7 +119,7 @@ def _require_ready(workspace: Workspace, pipeline: Pipeline) -> None:
 
     A suite that is gone, or a master that is none, would be found with the next file that lands.
     """
-    ensure_bucket(workspace.services.lake, [pipeline.table_schema], workspace.lake.store)
+    require_bucket(workspace.lake)
     require_master(workspace.settings.spark_master)
     digest_of(pipeline, workspace.settings)
 

@@ -106,7 +106,10 @@ def files_there(pattern: str, landing: str) -> set[str]:
     place = pattern if _is_absolute(pattern) else root
     list_files = s3_files if place.startswith("s3a://") else local_files
     try:
-        return {identity(path, landing) for path in list_files(pattern, root)}
+        found = list_files(pattern, root)
+        if not _is_absolute(pattern):  # they are below the landing, and named from there
+            return set(found)
+        return {identity(path, landing) for path in found}
     except OSError as error:
         if (why := refused(error)) is not None:
             raise SetupError(
@@ -141,18 +144,17 @@ def listed_path(files: Files | Lookup, landing: str, where: str) -> str:
 def folders_gone(pipeline: Pipeline, landing: str, paths: AbstractSet[str]) -> dict[int, str]:
     """Return the folder of each source of which it is not there, by the source's number; on S3, its bucket.
 
-    There a folder is gone with the last object in it. It is not asked where one of the files that have landed, with
-    these paths, is the source's; a bucket that may not be looked at counts as there.
+    There a folder is gone with the last object in it. A bucket that may not be looked at counts as there, and so does the
+    folder of a source that one of the files is of which have landed, with these paths.
     """
     gone = {}
     for number, one in _patterns(pipeline):
-        if any(source_of(pipeline, path, landing) == number for path in paths):
-            continue
         folder, _ = _below_landing(split_pattern(one), landing)
         if folder.startswith("s3a://"):
             folder = "/".join(folder.split("/")[:3])
-        if not _is_there(folder):
-            gone[number] = folder
+        if _is_there(folder) or any(source_of(pipeline, path, landing) == number for path in paths):
+            continue
+        gone[number] = folder
     return gone
 
 

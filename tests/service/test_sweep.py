@@ -27,8 +27,9 @@ from etl.sinks.lake.bucket import (
     _end_uploads,
     _prefixes,
     _rule_id,
-    ensure_bucket,
+    end_uploads,
     look_at_bucket,
+    require_bucket,
 )
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.references import owner_of
@@ -402,11 +403,12 @@ def test_tables_that_share_a_folder_are_not_swept(events: Delivering) -> None:
 
 
 def test_the_lakes_bucket_is_checked(services: Services, lake: Lake) -> None:
-    assert services.lake in ensure_bucket(services.lake, ["warehouse"], lake.store)
-    assert ensure_bucket(services.lake, ["warehouse"], lake.store)  # again: nothing is added twice
+    require_bucket(lake)
+    assert lake.root in end_uploads(lake, ["warehouse"])
+    assert end_uploads(lake, ["warehouse"])  # again: nothing is added twice
     assert services.lake in look_at_bucket(services.lake, ["warehouse"])
     with pytest.raises(SetupError, match="is not there"):
-        ensure_bucket(f"s3://{uuid.uuid4().hex}/lake", ["warehouse"], lake.store)
+        require_bucket(Lake(f"s3://{uuid.uuid4().hex}/lake", lake.store))
 
 
 class RulesOnly:
@@ -499,5 +501,7 @@ def test_a_bucket_without_rights_is_a_setup_error(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing at all")
+    with pytest.raises(SetupError, match="S3 refuses it"):
+        require_bucket(Lake(lake.root, lake.store))
     with pytest.raises(SetupError, match="refused access"):
-        ensure_bucket(services.lake, ["warehouse"], lake.store)
+        look_at_bucket(lake.root, ["warehouse"])

@@ -59,14 +59,16 @@ def test_a_batch_asks_the_services_as_often_as_the_table_says(
         )
     assert (done.batches, done.delivered) == (5, 4 * 9 + MANY - 100)
     first, *others, large = [after - before for before, after in pairwise(looks)]
-    assert (first["PUT"], first["HEAD"], first["GET"], first["jobs"]) == (10, 5, 8, 3)
+    assert (first["PUT"], first["HEAD"], first["GET"], first["jobs"]) == (10, 6, 8, 3)
     assert first["connections"] <= 2
     for batch in others:
         assert (batch["PUT"], batch["HEAD"], batch["GET"], batch["jobs"]) == (10, 0, 1, 3)
-        assert batch["connections"] <= 1  # of what keeps Spark's figures: its task needs none
         assert not batch["POST"] + batch["DELETE"]
+    assert (
+        sum(batch["connections"] for batch in others) <= 2
+    )  # the heartbeat's, that of Spark's figures: tasks need none
     assert large["connections"] >= 1
-    # beside each the figures of Spark may be looked at
-    assert min(batch["calls"] for batch in others) <= 90
+    # beside each the figures of Spark, and what its tasks are at, may be looked at
+    assert min(batch["calls"] for batch in others) <= 110
     # a heartbeat, of five statements, may come beside each
     assert min(batch["statements"] for batch in others) <= 60

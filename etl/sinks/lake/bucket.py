@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from etl.common.errors import SetupError
+from etl.common.outages import raising_service_errors
 from etl.common.paths import s3_client as chained_client
 from etl.common.wording import first_few
-from etl.sinks.lake.parquet_writer import ObjectStore
 from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+    from etl.sinks.lake.lake import Lake
 
 RULE = "sluice-unfinished-uploads"
 DAYS = 7  # a killed writer's parts are paid for until then
@@ -25,18 +27,30 @@ LEAST_SIZE = "TransitionDefaultMinimumObjectSize"
 _UNABLE = (400, 404, 405, 501)
 
 
-def ensure_bucket(lake: str, schemas: Iterable[str], store: ObjectStore | None = None) -> str:
-    """Require that the bucket of `lake` is there and may be used, or raise SetupError; return one line on it.
+def require_bucket(lake: Lake) -> None:
+    """Require that the bucket of a lake is there and may be listed, or raise SetupError.
 
-    Rules that end unfinished uploads of the tables in these schemas are added beside the bucket's others, which stay.
+    It asks by Arrow's client: a run that finds nothing new needs no other, and boto's costs it a fifth of its time.
     """
-    client, bucket, prefixes = _usable(lake, schemas, store)
-    return f"{lake}: {_end_uploads(client, bucket, prefixes)}"
+    bucket, prefix = bucket_of(f"{lake.root}/")
+    with raising_service_errors():
+        if not lake.is_folder(bucket):
+            raise _gone(bucket, lake.root)
+        lake.folders(f"{bucket}/{prefix}")
+
+
+def end_uploads(lake: Lake, schemas: Iterable[str]) -> str:
+    """Add rules to the bucket, beside its others, that end unfinished uploads of the tables in these schemas.
+
+    Returns one line on it.
+    """
+    bucket, prefix = bucket_of(f"{lake.root}/")
+    return f"{lake.root}: {_end_uploads(s3_client(lake.store), bucket, _prefixes(prefix, schemas))}"
 
 
 def look_at_bucket(lake: str, schemas: Iterable[str]) -> str:
     """Require that the bucket of `lake` is there and may be used, or raise SetupError; change nothing of it."""
-    client, bucket, prefixes = _usable(lake, schemas, None)
+    client, bucket, prefixes = _usable(lake, schemas)
     try:
         missing = _Rules.of(client, bucket).missing(prefixes)
     except ClientError as error:
@@ -46,21 +60,22 @@ def look_at_bucket(lake: str, schemas: Iterable[str]) -> str:
     return f"{lake}: {BY_A_RULE}"
 
 
-def _usable(
-    lake: str, schemas: Iterable[str], store: ObjectStore | None
-) -> tuple[S3Client, str, Sequence[str]]:
+def _gone(bucket: str, lake: str) -> SetupError:
+    return SetupError(
+        f"Bucket {bucket} of the lake {lake} is not there", remedy="create it, or set SLUICE_LAKE to another"
+    )
+
+
+def _usable(lake: str, schemas: Iterable[str]) -> tuple[S3Client, str, Sequence[str]]:
     """Return a client, the bucket's name and below which prefixes the tables' uploads are."""
-    client = s3_client(store) if store else chained_client()
+    client = chained_client()
     bucket, prefix = bucket_of(lake.rstrip("/") + "/")
     try:
         client.head_bucket(Bucket=bucket)
         client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
     except ClientError as error:
         if status_of(error) == 404:
-            raise SetupError(
-                f"Bucket {bucket} of the lake {lake} is not there",
-                remedy="create it, or set SLUICE_LAKE to another",
-            ) from error
+            raise _gone(bucket, lake) from error
         raise translated(error, lake) from error
     except BotoCoreError as error:
         raise translated(error, lake) from error

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from pyarrow.fs import FileType, S3FileSystem
+from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
 from etl.common.database import Cursor
 from etl.ledger import pointers
@@ -70,6 +70,22 @@ class Lake:
     def read_text(self, uri: str) -> str:
         with self.open(uri) as source:
             return str(source.read().decode())
+
+    def read(self, uri: str) -> bytes | None:
+        """Read a small object; return None where there is none."""
+        try:
+            with self._s3.open_input_stream(uri.removeprefix("s3://")) as source:
+                return bytes(source.read())
+        except FileNotFoundError:
+            return None
+
+    def is_folder(self, path: str) -> bool:
+        """Tell whether a bucket, or a folder in one, is there."""
+        return bool(self._s3.get_file_info(path).type == FileType.Directory)
+
+    def folders(self, path: str) -> list[str]:
+        """List what is right below a bucket or a folder of one; nothing where that is not there."""
+        return [one.path for one in self._s3.get_file_info(FileSelector(path, allow_not_found=True))]
 
     def open(self, uri: str) -> NativeFile:
         """Open an object to be read at random."""

@@ -17,6 +17,7 @@ import psycopg2
 
 from etl.common.database import Cursor, row_as, transaction
 from etl.common.errors import LedgerBehind, NeedsPerson, SluiceError
+from etl.common.outages import raising_service_errors
 from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
 from etl.sinks.lake import s3
@@ -58,8 +59,18 @@ def is_marker(uri: str, tables: Iterable[TablePlace]) -> bool:
 
 def read(table: TablePlace) -> Newest | None:
     """Read the marker with one request; return None where there is none."""
+    return _parsed(table, s3.get(table.lake.store, marker_of(table)))
+
+
+def _read_first(table: TablePlace) -> Newest | None:
+    """Read the marker by Arrow's client, which a run that finds nothing new has at hand, as it has no other."""
+    with raising_service_errors():
+        return _parsed(table, table.lake.read(marker_of(table)))
+
+
+def _parsed(table: TablePlace, text: bytes | None) -> Newest | None:
     uri = marker_of(table)
-    if (text := s3.get(table.lake.store, uri)) is None:
+    if text is None:
         return None
     try:
         return Newest(**json.loads(text))
@@ -127,7 +138,7 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     writer was killed, is brought up to date.
     """
     table = TablePlace.of(lake, pipeline.table)
-    marked = read(table)
+    marked = _read_first(table)
     if marked is None:
         return None
     with transaction(dsn) as cursor:
