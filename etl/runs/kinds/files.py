@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,6 +58,12 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     """The stream of a pipeline of landed files: what has landed is known without Spark."""
 
     kind: FileKind
+    # By stream: what `begin` has read of it, whose log may be of millions of files, for `awaited` right behind it.
+    compared: dict[str, FileCheckpoint] = field(default_factory=dict, compare=False, repr=False)
+
+    def _misfit(self, known: StreamState, checkpoint: FileCheckpoint) -> SluiceError | None:
+        self.compared[known.stream_id] = checkpoint
+        return super()._misfit(known, checkpoint)
 
     def _creator(self) -> Callable[[str], None]:
         """Return what makes the checkpoint of a first stream, by its id.
@@ -75,7 +81,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         """
         taken = undelivered(self.pipeline, self.landing, frozenset())
         self._refuse_gone(taken)
-        return self._unplanned(self.checkpoints.of(stream_id), taken)
+        of = self.compared.pop if stream_id in self.compared else self.checkpoints.of
+        return self._unplanned(of(stream_id), taken)
 
     def _refuse_gone(self, taken: AbstractSet[str]) -> None:
         if not (gone := folders_gone(self.pipeline, self.landing, taken)):
