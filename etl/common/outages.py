@@ -81,6 +81,8 @@ _ARROW_REFUSED = re.compile(
     r"\bOSError: (.*AWS Error (?:ACCESS_DENIED|EXPIRED_TOKEN|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID"
     r"|MISSING_AUTHENTICATION_TOKEN|NO_SUCH_BUCKET|REQUEST_EXPIRED|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT).*)"
 )
+# What is asked for the headers alone is answered without a reason.
+_ARROW_UNTOLD = re.compile(r"\bOSError: (.*AWS Error UNKNOWN \(HTTP status (?:301|307|400)\).*)")
 _BOTOCORE = ("Connect", "EndpointConnection", "ProxyConnection", "Read")
 _SPARK = ("SdkClientException", "AWSServiceThrottledException", "AWSStatus500Exception")
 # By the service that is away; what a sign has in brackets is what its client says.
@@ -130,6 +132,11 @@ def service_error(error: BaseException) -> SluiceError | None:
             f"S3 refuses it: {found[1].strip()}",
             remedy="let the AWS key do there what is named (read, write and list below the lake; read and list below the"
             " landing), or set the settings to another place; then run again",
+        )
+    if found := _ARROW_UNTOLD.search(text):
+        return ServiceAway(
+            f"S3 does not say why it refuses: {found[1].strip()}",
+            remedy=f"check that the credentials have not expired, and that SLUICE_S3_REGION is the bucket's; {again}",
         )
     if found := _AWS_SETTINGS.search(text):
         return SetupError(

@@ -111,7 +111,7 @@ class Settings(BaseSettings):
     quality_retention: timedelta | None = None  # of reports and sketches, which `sluice sweep` then takes out
     alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
     alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
-    pg_connections: Annotated[int, Field(ge=1)] = 16  # open at once by executors
+    pg_connections: Annotated[int, Field(ge=1)] = 16  # of the tasks that stage rows at once, one each
     slow_task: timedelta = timedelta(minutes=10)  # of a task of Spark, then the run warns
     task_limit: timedelta | None = timedelta(hours=6)  # of a task of Spark, then the run ends; None: never
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it

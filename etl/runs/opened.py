@@ -108,23 +108,23 @@ def open_pipeline(
     *,
     outside_stream: bool = False,
     fills: bool = False,
-    limited: bool = True,
+    takes_part: bool = True,
 ) -> OpenedPipeline:
     """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
     For a run `outside_stream` the frame is never run. A table or column that is gone is
-    refused, unless this `fills` it. A batch is `limited` where it may be only a part of what has landed.
+    refused, unless this `fills` it. A batch `takes_part` of a backlog unless it must take all.
     """
     source = open_source(
         spark, pipeline, workspace.settings, models=workspace.models, stream=not outside_stream
     )
-    if not limited or mode_of(pipeline.sink).only_newest:  # of whose table a part would be all
-        source = source.unlimited()
+    if not takes_part or mode_of(pipeline.sink).only_newest:  # of whose table a part would be all
+        source = source.without_default_limit()
     frame = source.shape() if outside_stream else source.streamed
     state = kept_state(pipeline, frame)
-    if not outside_stream and state and source.sets_limit:
+    if not outside_stream and state and source.has_default_limit:
         # In parts, records of a backlog in no order would come behind the watermark that an earlier part set.
-        source = source.unlimited()
+        source = source.without_default_limit()
         frame = source.streamed
     rules = compile_rules(pipeline, frame, workspace.settings)
     name_patterns(rules)

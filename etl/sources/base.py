@@ -71,7 +71,7 @@ class Source(ABC):
     models: ModelVersions | None = None  # where their versions are told; None: of a pipeline without any
     late_by: dict[str | None, str] = field(default_factory=dict)  # by stream; found in the transform's plan
     clock_ms: int | None = None  # since 1970; None: where it is read in batches, that of each
-    limited: bool = True  # what a batch takes, also where the declaration does not say how much
+    takes_part: bool = True  # of a backlog a batch takes a part, also where no limit is declared
 
     @cached_property
     def streamed(self) -> DataFrame:
@@ -114,13 +114,13 @@ class Source(ABC):
         return self.pipeline.tells_late or bool(self.late_by)
 
     @property
-    def sets_limit(self) -> bool:
-        """Tell whether a batch is limited beyond what is declared."""
+    def has_default_limit(self) -> bool:
+        """Tell whether a batch has a limit that nobody declared."""
         return False
 
-    def unlimited(self) -> Self:
+    def without_default_limit(self) -> Self:
         """Return the source with no limit of a batch but what is declared."""
-        return replace(self, limited=False)
+        return replace(self, takes_part=False)
 
     @property
     def queried(self) -> DataFrame:

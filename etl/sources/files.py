@@ -60,24 +60,24 @@ class FileSource(Source):
     told: set[str] = field(default_factory=set)  # the columns of which a warning was that a folder names them
 
     @property
-    def _free(self) -> Sequence[Files]:
+    def _undeclared(self) -> Sequence[Files]:
         """Return the sources that declare no limit of a batch."""
         return [one for one in self.files if one.max_files is None and one.max_bytes is None]
 
     @property
-    def sets_limit(self) -> bool:
-        return self.limited and bool(self._free)
+    def has_default_limit(self) -> bool:
+        return self.takes_part and bool(self._undeclared)
 
     @property
-    def _limited(self) -> Sequence[Files]:
-        """Return the sources, each with what a batch takes of it at most; as declared unless `limited`."""
-        if not self.sets_limit:
+    def _with_default_limit(self) -> Sequence[Files]:
+        """Return the sources, those without a limit with their share of the default one, if there is one."""
+        if not self.has_default_limit:
             return self.files
-        share = max(declaration.BATCH_BYTES // len(self._free), 1)
-        return [replace(one, max_bytes=share) if one in self._free else one for one in self.files]
+        share = max(declaration.BATCH_BYTES // len(self._undeclared), 1)
+        return [replace(one, max_bytes=share) if one in self._undeclared else one for one in self.files]
 
     def cut(self, inputs: Sequence[Input], ranges: Sequence[Range], *, left: int) -> str | None:  # noqa: ARG002
-        if not left or not self.limited or len(self._free) < len(self.files):
+        if not left or not self.takes_part or len(self._undeclared) < len(self.files):
             return None
         files, size = pluralize(len(inputs), "file"), pluralize(sum(one.size for one in inputs), "byte")
         return (
@@ -127,7 +127,7 @@ class FileSource(Source):
     def _over(self, paths: Sequence[str], *, anything: bool = False) -> DataFrame:
         """Return the transform's output over the files of these paths, streaming; Spark lists all of them for it."""
         streams: dict[str | None, list[DataFrame]] = {}
-        for number, (files, path) in enumerate(zip(self._limited, paths, strict=True)):
+        for number, (files, path) in enumerate(zip(self._with_default_limit, paths, strict=True)):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
             reading = Reading(

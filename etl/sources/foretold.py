@@ -21,7 +21,7 @@ from etl.pipeline import Files, Pipeline
 from etl.pipeline.ddl import ddl_columns, ddl_parts
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import Layout, read_header
-from etl.sources.parquet_types import footers, kept_as
+from etl.sources.parquet_types import footers, storage_type
 from etl.sources.unreadable import FileUnfit
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _of_footer(store: FileSystem, path: str, schema: str) -> str | None:
     """
     try:
         with store.open_input_file(path) as file:
-            kinds = {one.name.lower(): kept_as(one.type) for one in pq.read_schema(file)}
+            kinds = {one.name.lower(): storage_type(one.type) for one in pq.read_schema(file)}
     except pa.ArrowInvalid as error:
         return in_short(error)
     except pa.ArrowNotImplementedError:

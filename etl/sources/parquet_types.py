@@ -115,13 +115,15 @@ class _Footer:
         missing = dict.fromkeys(self.lacking(declared), metadata.num_rows)
         return Drift(unknown=+Counter(unknown), missing=+Counter(missing))
 
-    def kept(self, unknown: Iterable[str]) -> str:
+    def unknown_ddl(self, unknown: Iterable[str]) -> str:
         """Return DDL of the columns among the unknown ones that can be kept: those that Spark reads as they are.
 
         Those of names that differ in case alone can't be told apart, and a name of Sluice's own is taken.
         """
         alike = Counter(name.lower() for name in self.names)
-        single = (name for name in unknown if alike[name.lower()] == 1 and name not in RESERVED)
+        single = (
+            name for name in unknown if name and alike[name.lower()] == 1 and name.lower() not in RESERVED
+        )
         types = ((name, declared_type(self.columns[name.lower()])) for name in single)
         return ", ".join(f"{quoted(name)} {kind}" for name, kind in types if kind is not None)
 
@@ -154,7 +156,7 @@ def footers(uris: Sequence[str], schema: StructType, *, keep: bool = True) -> Fo
         for uri, footer in zip(uris, found, strict=True):
             whys: list[str] = []
             lacking[uri], drifts[uri] = footer.lacking(declared), footer.drift(declared)
-            kept = footer.kept(drifts[uri].unknown) if keep else ""
+            kept = footer.unknown_ddl(drifts[uri].unknown) if keep else ""
             if (why := _of_struct(footer.columns, schema, "")) is not None:
                 misfits[uri] = visible(why)
                 continue
@@ -209,7 +211,7 @@ def _of_struct(of_file: Mapping[str, pa.DataType], declared: StructType, within:
 def _of_type(of_file: pa.DataType, declared: DataType, name: str) -> str | None:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    of_file = kept_as(of_file)
+    of_file = storage_type(of_file)
     if isinstance(declared, StructType) and pa.types.is_struct(of_file):
         return _of_struct(_by_name(of_file.fields), declared, f"{name}.")
     if isinstance(declared, ArrayType) and isinstance(of_file, _LISTS):
@@ -221,7 +223,7 @@ def _of_type(of_file: pa.DataType, declared: DataType, name: str) -> str | None:
     return None if _fits(of_file, kind) else f"{name} is {of_file}, declared {kind}"
 
 
-def kept_as(of_file: pa.DataType) -> pa.DataType:
+def storage_type(of_file: pa.DataType) -> pa.DataType:
     """Return the type that a file's values have, without what Arrow alone knows of it: extensions, dictionaries."""
     if isinstance(of_file, pa.BaseExtensionType):
         of_file = of_file.storage_type
@@ -230,7 +232,7 @@ def kept_as(of_file: pa.DataType) -> pa.DataType:
 
 def declared_type(of_file: pa.DataType) -> str | None:
     """Return the type to declare, as DDL, that reads a file's values as they are; None where there is none."""
-    of_file = kept_as(of_file)
+    of_file = storage_type(of_file)
     if pa.types.is_decimal(of_file):
         precision, scale = of_file.precision, of_file.scale
         return f"decimal({precision},{scale})" if precision <= 38 and scale >= 0 else None
@@ -272,7 +274,7 @@ def _readable(of_file: Mapping[str, pa.DataType], declared: StructType, whys: li
 def _readable_type(of_file: pa.DataType | None, declared: DataType, name: str, whys: list[str]) -> str:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    of_file, kind = of_file and kept_as(of_file), declared.simpleString()
+    of_file, kind = of_file and storage_type(of_file), declared.simpleString()
     if of_file == pa.null() and kind not in _NULLS:
         whys.append(f"{name} has no value in this file, and so no type, instead of {kind}")
         return "void"

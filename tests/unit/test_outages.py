@@ -68,6 +68,14 @@ def test_without_a_sign_what_a_client_said_would_not_be_told(
     assert not all(away(said) for said in TOLD[service])
 
 
+def test_what_s3_does_not_explain_is_told_with_what_it_may_be() -> None:
+    said = "OSError: When testing: AWS Error UNKNOWN (HTTP status 400) during HeadBucket operation: No response body."
+    told = service_error(RuntimeError(said))
+    assert isinstance(told, ServiceAway)
+    assert told.remedy is not None
+    assert "SLUICE_S3_REGION" in told.remedy
+
+
 def test_a_lock_of_another_session_is_no_outage() -> None:
     told = service_error(
         RuntimeError("psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout")

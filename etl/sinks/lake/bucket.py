@@ -24,6 +24,8 @@ RULE = "sluice-unfinished-uploads"
 DAYS = 7  # a killed writer's parts are paid for until then
 BY_A_RULE = "unfinished uploads end by a rule of the bucket"
 LEAST_SIZE = "TransitionDefaultMinimumObjectSize"
+# Below it nothing is ever written: whether the bucket may be listed shows in one request, whatever else is in it.
+_NOT_THERE = "_sluice_look"
 _UNABLE = (400, 404, 405, 501)
 
 
@@ -36,7 +38,7 @@ def require_bucket(lake: Lake) -> None:
     with raising_service_errors():
         if not lake.is_folder(bucket):
             raise _gone(bucket, lake.root)
-        lake.folders(f"{bucket}/{prefix}")
+        lake.folders(f"{bucket}/{prefix}{_NOT_THERE}")
 
 
 def end_uploads(lake: Lake, schemas: Iterable[str]) -> str:

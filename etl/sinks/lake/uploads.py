@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
+from threading import BoundedSemaphore
 from types import TracebackType
 from typing import Self
 
@@ -25,6 +26,7 @@ class Uploads(FileIO):
         super().__init__(lake.properties())
         self._lake = lake
         self._pool = ThreadPoolExecutor(REQUESTS)
+        self._room = BoundedSemaphore(2 * REQUESTS)  # what waits to be sent is in memory
         self._sent: list[Future[None]] = []
 
     def __enter__(self) -> Self:
@@ -48,7 +50,9 @@ class Uploads(FileIO):
     def send(self, uri: str, content: bytes) -> Future[None]:
         """Begin to write a whole object; the future ends when it is on S3, or has the error."""
         self._lake.keep_written(uri, content)
+        self._room.acquire()
         sent = self._pool.submit(self._lake.write_bytes, uri, content)
+        sent.add_done_callback(lambda _: self._room.release())
         self._sent.append(sent)
         return sent
 

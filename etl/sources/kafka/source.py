@@ -59,22 +59,33 @@ class KafkaSource(Source):
         return {name: n for n, source in enumerate(self.declared) for name in source.topics}
 
     @property
-    def sets_limit(self) -> bool:
-        return self.limited and any(one.max_offsets is None for one in self.declared)
+    def _undeclared(self) -> Sequence[Kafka]:
+        """Return the sources that declare no limit of a batch."""
+        return [one for one in self.declared if one.max_offsets is None]
 
     @property
-    def _limit(self) -> int | None:
+    def has_default_limit(self) -> bool:
+        return self.takes_part and bool(self._undeclared)
+
+    @property
+    def _default_offsets(self) -> int | None:
         """Return how many offsets a batch takes at most of each source that declares no limit; None: all there are."""
-        free = sum(one.max_offsets is None for one in self.declared)
-        return max(declaration.BATCH_OFFSETS // free, 1) if self.sets_limit else None
+        return max(declaration.BATCH_OFFSETS // len(self._undeclared), 1) if self.has_default_limit else None
 
     def cut(self, inputs: Sequence[Input], ranges: Sequence[Range], *, left: int) -> str | None:  # noqa: ARG002
-        taken = sum(one.end - one.start for one in ranges)
-        if self._limit is None or taken < self._limit:
+        topics = {name for one in self._undeclared for name in one.topics}
+        taken = [one for one in ranges if one.topic in topics]
+        offsets = sum(one.end - one.start for one in taken)
+        # Spark gives each partition its share of the limit, rounded down.
+        if self._default_offsets is None or offsets <= self._default_offsets - len(taken):
+            return None
+        now = self.now()
+        waiting = sum(now[one.topic].latest[one.partition] - one.end for one in taken)
+        if not waiting:
             return None
         return (
-            f"{pluralize(taken, 'offset')}: where its sources declare no max_offsets, a batch takes at most"
-            f" {declaration.BATCH_OFFSETS:,}"
+            f"{pluralize(offsets, 'offset')}, and {pluralize(waiting, 'offset')} come later: where its sources declare no"
+            f" max_offsets, a batch takes about {declaration.BATCH_OFFSETS:,}"
         )
 
     def compacted(self) -> list[str]:
@@ -239,7 +250,7 @@ class KafkaSource(Source):
                 "subscribe": ",".join(source.topics),
                 "startingOffsets": "earliest",
             }
-            if (most := source.max_offsets or self._limit) is not None:
+            if (most := source.max_offsets or self._default_offsets) is not None:
                 options["maxOffsetsPerTrigger"] = str(most)
             frame = self.spark.readStream.format("kafka").options(**options).load()
             rows = self._records(frame, source)
