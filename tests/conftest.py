@@ -51,6 +51,7 @@ DAGS, KAFKA = "tests/dags", "tests/kafka"
 ALONE = (
     "test_airflow.py",
     "test_alerts.py",
+    "test_asking.py",
     "test_dags.py",
     "test_process.py",
     "test_ads.py",

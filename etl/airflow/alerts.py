@@ -21,7 +21,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponen
 
 from etl.airflow.connections import webhook
 from etl.airflow.deadlines import FirstQueued
-from etl.airflow.retries import TryLater
+from etl.airflow.retries import Answered, TryLater
 from etl.common.settings import load_settings
 from etl.pipeline import Pipeline
 
@@ -38,6 +38,7 @@ TASK_FAILED = "{{ task.task_id }} failed: " + _WHY
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
 DROPPED = "{pipeline}: of what a run read {left_out}"
 DRIFTED = "{pipeline}: for the first time since the delivery before, {drift}"
+QUESTION = "{subject} Until somebody answers, the run waits: {address}"
 WAITING = "{{ task.pipeline }} still waits, and goes on to for hours: {{ exception }}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
 
@@ -59,7 +60,7 @@ class WebhookNotifier(BaseNotifier):
 
     def __init__(self, *, kind: str, pipeline: str, text: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.kind = kind  # failed, waiting, quarantine, dropped, drift or deadline
+        self.kind = kind  # failed, question, waiting, quarantine, dropped, drift or deadline
         self.pipeline = pipeline
         self.text = text
 
@@ -111,7 +112,7 @@ def restarts(pipeline: str) -> list[Callable[[Context], None]]:
     """Make what tells of the restarts of a run that stays up, but not of each that an outage ends; none without alerts."""
 
     def tell(context: Context) -> None:
-        if not isinstance(context.get("exception"), TryLater):
+        if not isinstance(context.get("exception"), TryLater | Answered):
             for notifier in notifiers("failed", pipeline, RESTARTED):
                 notifier(context)
 

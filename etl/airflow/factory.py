@@ -19,7 +19,7 @@ from etl.common.errors import SetupError
 from etl.common.outcome import in_short
 from etl.common.settings import load_settings
 from etl.pipeline import Airflow, Pipeline, loadable, loadable_alone
-from etl.pipeline.dag_names import pipeline_of, replays_of
+from etl.pipeline.dag_names import RUN_TASK, pipeline_of, replays_of
 from etl.pipeline.intervals import moment_of
 
 POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline's DAG; the plugin creates it
@@ -154,6 +154,7 @@ def pipeline_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
             FORM,
             **_placed(pipeline, pool(dag.dag_id)),
             **(_kept_up(pipeline) if pipeline.follow else _ended(pipeline)),
+            answer_within=pipeline.airflow.answer_within,
             doc_md=_of_runs(pipeline),
         )
     return dag
@@ -200,9 +201,10 @@ def _task(pipeline: Pipeline, form: Mapping[str, Param], **more: Any) -> None:
     for name in FIELDS.keys() - form.keys():
         fields[name] = f"{{{{ params.get({name!r}) or '' }}}}"
     SluiceRunOperator(
-        task_id="run",
+        task_id=RUN_TASK,
         pipeline=pipeline.name,
         **fields,
+        deciders=pipeline.airflow.ids_of_deciders,
         alert_quarantine_share=pipeline.alert_quarantine_share,
         outlets=list(assets(pipeline.name)),
         **more,

@@ -8,6 +8,8 @@ from urllib.parse import quote, urlsplit
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
+from etl.airflow.questions.addresses import question_address
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
@@ -19,6 +21,16 @@ def place_of() -> str:
     """Return the path of the pages as a browser asks for it: Airflow may live below a path of its own."""
     address = str(conf.get("api", "base_url", fallback=""))
     return urlsplit(address).path.rstrip("/") + PAGES
+
+
+def page_of_stop(pipeline: str) -> str:
+    """Return the address of the page of a pipeline's stopped batch, within Airflow's own."""
+    return f"{place_of()}/{quote(pipeline, safe='')}/stopped"
+
+
+def question_link(dag_id: str, run_id: str, task_id: str) -> str:
+    """Return the address at which a person answers what a task asks; a path alone where Airflow's own is not known."""
+    return question_address(str(conf.get("api", "base_url", fallback="")), dag_id, run_id, task_id)
 
 
 class QualityLink(BaseOperatorLink):

@@ -21,6 +21,8 @@ from etl.airflow.connections import environment_of
 from etl.airflow.links import QualityLink
 from etl.airflow.log_lines import harmless
 from etl.airflow.process import Command, Finished
+from etl.airflow.questions.asking import AsksAPerson
+from etl.airflow.questions.question import QuestionCall
 from etl.airflow.retries import (
     FAILURES,
     OUTAGES,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
+FOR_A_PERSON = (3, 4)  # exit codes on which a person is asked
 SUMMARY = "summary"  # XCom key: what the run did, also when it failed
 
 
@@ -74,7 +77,7 @@ def _with_the_forms_fields(init: Init) -> Init:
     return init
 
 
-class SluiceRunOperator(BaseOperator):
+class SluiceRunOperator(AsksAPerson, BaseOperator):
     """Delivers all that has landed for a pipeline, each batch exactly once, by `sluice run` as a process.
 
     A backfill, the clear of a run that had succeeded, and deliveries or an interval named in the form are
@@ -88,9 +91,12 @@ class SluiceRunOperator(BaseOperator):
     one, which the operator reads: its outlets are its inlets, too. A run that Airflow ends comes to the end of
     its batch first, where that takes no more than GRACE_SECONDS. With `follow` the run stays up. `python` is that of an
     environment of the command's own; None: SLUICE_PYTHON, or Airflow's own.
+
+    Where only a person can help, the run waits for an answer for `answer_within`, by one of `deciders` if any are named
+    (etl/airflow/questions/asking.py); None: it fails.
     """
 
-    template_fields = ("pipeline", *FIELDS)
+    template_fields = ("pipeline", "deciders", *FIELDS)  # the pages read the deciders of the serialised DAG
     ui_color = "#d5e8d4"
     operator_extra_links = (QualityLink(),)
 
@@ -102,6 +108,8 @@ class SluiceRunOperator(BaseOperator):
         alert_quarantine_share: float | None = None,
         follow: bool = False,
         beside: bool = False,
+        answer_within: timedelta | None = None,
+        deciders: Mapping[str, str] | None = None,
         python: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -110,6 +118,8 @@ class SluiceRunOperator(BaseOperator):
         self.inlets = [*self.inlets, *(one for one in self.outlets if one not in self.inlets)]
         self.follow = follow
         self.beside = beside
+        self.answer_within = answer_within
+        self.deciders = dict(deciders or {})
         self.alert_quarantine_share = alert_quarantine_share
         self.pipeline = pipeline
         self.python = python
@@ -141,7 +151,10 @@ class SluiceRunOperator(BaseOperator):
         summary = Summary.from_json(done.result)
         if done.exit_code:
             up = timedelta(seconds=time.monotonic() - began) if self.follow else timedelta(0)
-            raise self._failed(done, summary, up, context)
+            error = self._failed(done, summary, up, context)
+            if done.exit_code in FOR_A_PERSON and not self._killed:
+                self.ask(task_try, context)
+            raise error
         if summary is None:
             raise NoSummary(
                 f"`sluice {' '.join(arguments[:3])}` ended with exit code 0 and without its summary. It printed"
@@ -149,6 +162,20 @@ class SluiceRunOperator(BaseOperator):
                 " file, or a library, end the process?"
             )
         return self._succeeded(summary, context)
+
+    def question(self, call: QuestionCall) -> Mapping[str, Any]:
+        with _services() as environment:
+            self._command = Command(
+                arguments=["question", self.pipeline],
+                python=_python(self.python),
+                environment=environment,
+                given=call.json(),
+                own_group=True,
+            )
+            done = self._command.run(self.log.log)
+        if done.exit_code or not isinstance(done.result, dict):
+            raise failure(done)
+        return done.result
 
     def _refuse_unknown(self, context: Context) -> None:
         """Raise NeedsPerson where the `conf` of a run of the pipeline's own DAGs names what no form has: a slip of the pen.
@@ -207,17 +234,17 @@ class SluiceRunOperator(BaseOperator):
         )
         if limit is not None and share > limit:
             text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
-            self._tell("quarantine", text, context)
+            self.tell("quarantine", text, context)
         if summary.dropped:
             text = DROPPED.format(pipeline=self.pipeline, left_out=left_out(summary.dropped))
-            self._tell("dropped", text, context)
+            self.tell("dropped", text, context)
         if summary.drifted:
             unknown, missing = (
                 {name: records for name, records in counts.items() if name in summary.drifted}
                 for counts in (summary.unknown, summary.missing)
             )
             text = DRIFTED.format(pipeline=self.pipeline, drift="; ".join(drifted(unknown, missing)))
-            self._tell("drift", text, context)
+            self.tell("drift", text, context)
 
     def _note(self, error: RunFailed, context: Context) -> None:
         """Keep count of the tries that ended by an outage; alert once these are more than the declared retries.
@@ -233,7 +260,7 @@ class SluiceRunOperator(BaseOperator):
         if waited == patience + 1:
             self._send("waiting", WAITING, {**context, "task": self, "exception": error})
 
-    def _tell(self, kind: str, text: str, context: Context) -> None:
+    def tell(self, kind: str, text: str, context: Context) -> None:
         self.log.warning(text)
         self._send(kind, text, context)
 

@@ -58,6 +58,10 @@ class TryLater(RunFailed):
     """Another run holds the pipeline, or a service is away (exit 75)."""
 
 
+class Answered(RunFailed):
+    """A person answered what this try had asked: the next one goes on by that, at once."""
+
+
 class NoTriesLeft(RunFailed):
     """Tries that ended without a word, such as those of workers that were killed, have used up the retries."""
 
@@ -71,6 +75,7 @@ _FOR_GOOD = {
     "DifferencesFound": "the sinks differ; the log says in what",
     "NoTriesLeft": "the declared retries are used up",
 }
+AT_ONCE = timedelta(seconds=1)
 _BY_A_PERSON = [
     RetryRule(exception=f"{__name__}.{name}", action=RetryAction.FAIL, reason=reason)
     for name, reason in _FOR_GOOD.items()
@@ -98,6 +103,8 @@ class Retries(ExceptionRetryPolicy):
         if decision.action is RetryAction.FAIL:
             return decision
         waited = waits(context, max_tries)
+        if isinstance(exception, Answered):
+            return RetryDecision.retry(AT_ONCE, "a person answered")
         if isinstance(exception, TryLater):
             if waited > WAITS:
                 return RetryDecision.fail(f"it has waited {WAITS} times")
@@ -137,7 +144,10 @@ def _doubled(first: timedelta, number: int) -> timedelta:
 
 
 def note_wait(context: Context) -> int:
-    """Note that this try ended with exit code 75; return how many have since the task was last cleared."""
+    """Note that this try ended with exit code 75, or by an answer; return how many have since the task was last cleared.
+
+    Neither is one of the declared retries.
+    """
     _, max_tries = _place(context)
     count = waits(context, max_tries) + 1
     if (store := _store(context)) is not None:
@@ -181,4 +191,10 @@ def kept_up(retry_delay: timedelta) -> ExceptionRetryPolicy:
         retry_delay=retry_delay,
         reason=f"it had been up for {STEADY} or longer",
     )
-    return ExceptionRetryPolicy(rules=[*_BY_A_PERSON, steady])
+    answered = RetryRule(
+        exception=f"{__name__}.Answered",
+        action=RetryAction.RETRY,
+        retry_delay=AT_ONCE,
+        reason="a person answered",
+    )
+    return ExceptionRetryPolicy(rules=[*_BY_A_PERSON, steady, answered])

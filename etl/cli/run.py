@@ -18,6 +18,7 @@ from etl.cli.shared import (
     out,
     print_json,
     shown,
+    standard_input,
     who,
 )
 from etl.common.errors import SluiceError, Stopped
@@ -86,11 +87,6 @@ def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
     return how, "goes on from the ledger" if replayable else "begins a stream of its own"
 
 
-def _standard_input() -> str:
-    with open(0, encoding="utf-8", closefd=False) as given:
-        return given.read()
-
-
 def run(
     name: PipelineName,
     as_json: AsJson = False,
@@ -126,7 +122,7 @@ def run(
 
     if every and not follow:
         raise SetupError("--every needs --follow", remedy="`sluice run --help`")
-    task_try = TaskTry.parse(_standard_input()) if airflow else None  # before a pipeline's file could read it
+    task_try = TaskTry.parse(standard_input()) if airflow else None  # before a pipeline's file could read it
     settings = with_spark_conf(load_settings(), conf or [])
     workspace, pipeline = open_declared(name, settings, begins=True)
     leaves(

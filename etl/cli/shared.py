@@ -203,6 +203,12 @@ def shown_lines(text: object) -> Text:
     return Text("\n").join(map(shown, str(text).split("\n")))
 
 
+def standard_input() -> str:
+    """Read what a command is given on its standard input, by Sluice's operator in Airflow."""
+    with open(0, encoding="utf-8", closefd=False) as given:
+        return given.read()
+
+
 def who() -> str:
     """Return the user's name, or the number of a user who has none, as in a container."""
     try:

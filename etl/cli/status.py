@@ -24,7 +24,9 @@ from etl.cli.shared import (
     out,
     print_json,
     print_result,
+    result_to_stdout,
     shown,
+    standard_input,
     who,
 )
 from etl.common.number_ranges import MOST, WIDEST
@@ -371,6 +373,17 @@ def decide(
         why=why,
     )
     out.print(decided)
+
+
+def question(name: PipelineName) -> None:
+    """Ask for what a person must decide, or do what was answered in Airflow; the call is on standard input, as JSON."""
+    from etl.airflow.command.question import reply
+    from etl.airflow.questions.question import QuestionCall
+
+    result_to_stdout(wanted=True)
+    call = QuestionCall.parse(standard_input())  # before a pipeline's file could read it
+    workspace, pipeline = open_declared(name)
+    print_json(reply(workspace, pipeline, call))
 
 
 def retire(

@@ -61,6 +61,22 @@ class Stop:
     decision: str | None  # quarantine-all or accept; None: nobody has decided yet
     stream: str | None = None  # named in the command where it is not the current one
     behind: Behind | None = None  # where late records stopped it
+    stream_id: str | None = None
+    stopped_at: dt.datetime | None = None
+    decided_by: str | None = None
+    lapsed: str | None = None  # which decision on an earlier stop of it no longer held, and why
+    malformed: Sequence[str] = ()  # where most of its malformed records are, and what is wrong with them
+    broken: Mapping[str, int] | None = None  # rule that holds rows -> how many rows broke it
+
+    @property
+    def of_share(self) -> bool:
+        """Tell whether nothing stopped it but that too much of it would be held."""
+        return all(SHARE_STOP in one for one in self.stops)
+
+    @property
+    def acceptable(self) -> bool:
+        """Tell whether an accepted batch brings rows that are held else: records that never were rows stay held."""
+        return not self.unreadable and (not self.of_share or self.broken is None or bool(self.broken))
 
     @property
     def unreadable(self) -> bool:
@@ -113,6 +129,12 @@ def open_stops(cursor: Cursor, pipeline: str) -> list[Stop]:
             stops=one["stops"],
             decision=one["decision"],
             behind=Behind.of(one["behind"]),
+            stream_id=one["stream_id"],
+            stopped_at=one["stopped_at"],
+            decided_by=one["decided_by"],
+            lapsed=one["lapsed"],
+            malformed=one["malformed"] or (),
+            broken=one["broken"],
         )
         for one in found
     ]
@@ -184,9 +206,21 @@ class Decided(NamedTuple):
 
 
 def decide(
-    cursor: Cursor, pipeline: str, stream_id: str | None, batch_id: int, action: str, *, who: str, why: str
+    cursor: Cursor,
+    pipeline: str,
+    stream_id: str | None,
+    batch_id: int,
+    action: str,
+    *,
+    who: str,
+    why: str,
+    seen: dt.datetime | None = None,
 ) -> Decided | None:
-    """Record a decision on a stopped batch that was not delivered since; return None where there is no such batch."""
+    """Record a decision on a stopped batch that was not delivered since; return None where there is no such batch.
+
+    `seen` is when the stop was made that the person saw: of one that was decided on since, or has stopped again, None
+    is returned, too.
+    """
     STATEMENTS.execute(
         cursor,
         "decide",
@@ -196,6 +230,7 @@ def decide(
         decision=action,
         who=who,
         why=why,
+        seen=seen,
     )
     found = cursor.fetchone()
     return None if found is None else Decided(*found)

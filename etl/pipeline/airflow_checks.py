@@ -82,6 +82,17 @@ def _option_problems(options: Any) -> list[str]:
     timeout = options.execution_timeout
     if timeout is not None and not (isinstance(timeout, dt.timedelta) and timeout > dt.timedelta()):
         found.append(f"execution_timeout: {timeout!r} must be a datetime.timedelta longer than nothing")
+    within = options.answer_within
+    if within is not None and not (isinstance(within, dt.timedelta) and within > dt.timedelta()):
+        found.append(
+            f"answer_within: {within!r} must be a datetime.timedelta longer than nothing, or None: nobody is asked"
+        )
+    named = options.deciders
+    texts = [*named, *named.values()] if isinstance(named, Mapping) else named
+    if not isinstance(named, tuple | Mapping) or not all(
+        isinstance(one, str) and one.strip() for one in texts
+    ):
+        found.append(f"deciders: {named!r} must be a tuple of users' names, or a mapping of their ids")
     made = options.executor_config
     if not (made is None or callable(made) or isinstance(made, Mapping)):
         found.append(f"executor_config: {made!r} must be a mapping, or a function that returns one")

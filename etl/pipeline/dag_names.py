@@ -1,8 +1,9 @@
-"""The names of a pipeline's DAGs, and the pipeline of a DAG."""
+"""The names of a pipeline's DAGs and of their task, and the pipeline of a DAG."""
 
 from __future__ import annotations
 
 REPLAYS = "_replays"  # ends the name of the DAG of a pipeline's replays and releases, and of no pipeline
+RUN_TASK = "run"  # the only task of either DAG
 
 
 def replays_of(pipeline: str) -> str:

@@ -295,6 +295,18 @@ class Airflow:
     replays_access_control: Mapping[str, Any] | None = (
         None  # of its DAG of replays and releases; None: the same
     )
+    # A run that ends with exit 3 or 4 waits for a person's answer in Airflow, for so long; then it fails. None: it fails at
+    # once.
+    answer_within: dt.timedelta | None = dt.timedelta(days=1)
+    # The users who alone decide on stopped batches, and release and discard held rows, by name; nobody named: whoever has
+    # Airflow's own rights to. A mapping has the id of each, where the auth manager's ids are not the names.
+    deciders: tuple[str, ...] | Mapping[str, str] = ()
+
+    @property
+    def ids_of_deciders(self) -> Mapping[str, str]:
+        """Return the id of each decider by name."""
+        named = self.deciders
+        return dict(named) if isinstance(named, Mapping) else {name: name for name in named}
 
 
 @dataclass(frozen=True, kw_only=True)

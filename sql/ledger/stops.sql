@@ -25,13 +25,15 @@ UPDATE sluice.stopped_batch SET decision = NULL, decided_by = NULL, why = NULL, 
 WHERE stream_id = %(stream)s AND batch_id = %(batch)s
 
 -- name: decide
--- Records a decision on a stopped batch that was not delivered; returns the one of before. Changes no row when there is none.
+-- Records a decision on a stopped batch that was not delivered; returns the one of before. Changes no row when there is none,
+-- nor where the batch has stopped again, or somebody has decided, since the moment at which it was seen.
 WITH before AS (
     SELECT decision, decided_by FROM sluice.stopped_batch
     WHERE (pipeline, stream_id, batch_id) = (%(pipeline)s, %(stream)s, %(batch)s)
 )
 UPDATE sluice.stopped_batch s SET decision = %(decision)s, decided_by = %(who)s, why = %(why)s, decided_at = now()
 WHERE s.pipeline = %(pipeline)s AND s.stream_id = %(stream)s AND s.batch_id = %(batch)s
+  AND (%(seen)s::timestamptz IS NULL OR (s.stopped_at = %(seen)s AND s.decision IS NULL))
   AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
 RETURNING stops, (SELECT decision FROM before), (SELECT decided_by FROM before)
 
@@ -46,7 +48,8 @@ DELETE FROM sluice.stopped_batch WHERE stream_id = %(stream)s AND batch_id >= %(
 
 -- name: open_stops
 -- Stopped batches of a pipeline that were not delivered since.
-SELECT s.stream_id::text, s.batch_id, s.stops, s.decision, s.stopped_at, s.behind FROM sluice.stopped_batch s
+SELECT s.stream_id::text, s.batch_id, s.stops, s.decision, s.decided_by, s.stopped_at, s.lapsed, s.malformed, s.broken, s.behind
+FROM sluice.stopped_batch s
 WHERE s.pipeline = %(pipeline)s
   AND NOT EXISTS (SELECT FROM sluice.delivery d WHERE (d.stream_id, d.batch_id) = (s.stream_id, s.batch_id))
 ORDER BY s.stopped_at

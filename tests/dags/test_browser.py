@@ -13,7 +13,7 @@ from playwright.sync_api import FrameLocator, Page, expect
 from etl.pipeline.dag_names import replays_of
 from tests.support.airflow.browser import sign_in, signed_in
 from tests.support.airflow.orders_stack import PATIENCE, Stack
-from tests.support.data.orders import NAME, NEGATIVE, RULES
+from tests.support.data.orders import NAME, NEGATIVE, RULES, Order
 from tests.support.pages.out_of_sight import OUT_OF_SIGHT
 
 BESIDE = replays_of(NAME)
@@ -178,6 +178,34 @@ def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page, run: st
     found = stack.api.get(f"/api/v2/dags/{NAME}/dagRuns/{quote(run, safe='')}/taskInstances/run/links")
     page.goto(found["extra_links"]["Data quality"])
     expect(page.get_by_role("heading", name="Task run of run")).to_be_visible()
+
+
+def test_a_person_decides_on_the_page_of_a_stopped_batch_and_the_run_that_waits_goes_on(
+    stack: Stack, page: Page, run: str, tmp_path: Path
+) -> None:
+    nobody = Order(id=None)
+    stack.landed += stack.home.land("orders/seen.jsonl", [nobody, Order(id=66_666)])
+    waits = stack.run()
+    stack.question(waits)
+    signed_in(page, stack, "viewer")
+    page.goto(f"/data-quality/{NAME}/stopped")
+    expect(page.get_by_text("Hold the bad rows, deliver the rest")).to_be_visible()
+    expect(page.get_by_role("button")).to_have_count(0)
+    signed_in(page, stack, "admin")
+    page.goto(f"/data-quality/{NAME}/stopped")
+    expect(page.get_by_role("link", name="in Airflow")).to_have_attribute(
+        "href", f"/dags/{NAME}/runs/{quote(waits, safe='')}/tasks/run/required_actions"
+    )
+    page.screenshot(path=tmp_path / "stopped.png")
+    page.get_by_role("button", name="Hold the bad rows").click()
+    page.get_by_label("Why").fill("<b>no number</b>")
+    page.screenshot(path=tmp_path / "why.png")
+    page.get_by_role("button", name="Hold the bad rows").click()
+    expect(page.get_by_text(re.compile("^admin decided|No batch of orders is stopped"))).to_be_visible()
+    assert stack.ended(waits) == "success"
+    decided = "SELECT decision, decided_by, why FROM sluice.stopped_batch ORDER BY stopped_at DESC LIMIT 1"
+    assert stack.home.ask(decided) == [("quarantine-all", "admin", "<b>no number</b>")]
+    stack.assert_exactly_once()
 
 
 @pytest.fixture

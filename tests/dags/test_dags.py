@@ -22,6 +22,7 @@ from etl.airflow.process import Finished
 from etl.airflow.retries import (
     STEADY,
     WAITS,
+    Answered,
     DifferencesFound,
     Ended,
     NoTriesLeft,
@@ -200,6 +201,16 @@ def test_an_outage_is_waited_for_with_growing_pauses_for_hours_and_not_for_ever(
     assert tries.end(*[75] * 25) == [2, 4, 8, 16, *[30] * 20, None]
     tries.clear()
     assert tries.end(75) == [2]
+
+
+def test_what_a_person_answered_is_done_at_once_and_is_no_declared_retry(tries: TriesOfATask) -> None:
+    for policy in (tries.policy, kept_up(timedelta(minutes=1))):
+        decision = policy.evaluate(Answered("ada"), 1, tries.most, tries.context)
+        assert (decision.action.value, decision.retry_delay) == ("retry", timedelta(seconds=1))
+    for _ in range(5):
+        note_wait(tries.context)
+        tries.number += 1
+    assert tries.end(70, 70, 70, 70) == [1, 2, 4, None]
 
 
 def test_workers_that_are_killed_use_up_the_declared_retries_and_no_more(tries: TriesOfATask) -> None:
@@ -414,7 +425,8 @@ def test_a_field_that_is_declared_in_one_line_is_in_the_forms_and_reaches_the_co
 
 def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
     keywords = set(inspect.signature(SluiceRunOperator).parameters) - {"kwargs"}
-    assert keywords == {"pipeline", "alert_quarantine_share", "follow", "beside", "python", *NOTHING}
+    own = {"pipeline", "alert_quarantine_share", "follow", "beside", "answer_within", "deciders", "python"}
+    assert keywords == {*own, *NOTHING}
     with DAG("mine", default_args={"why": "as agreed"}):
         made = SluiceRunOperator(task_id="run", pipeline="orders", release="17")
         many = SluiceRunOperator.partial(task_id="many", driver_memory="4g").expand(pipeline=["a", "b"])

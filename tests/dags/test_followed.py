@@ -48,6 +48,14 @@ class KeptUp:
         query = "SELECT outcome FROM sluice.run WHERE pipeline = %s AND kind = 'stream' ORDER BY started_at"
         return [one for (one,) in self.stack.home.ask(query, NAME)]
 
+    def asks(self) -> str | None:
+        """Return the run of the pipeline's DAG that waits for an answer."""
+        api = self.stack.api
+        waits = [
+            run for run in api.runs(NAME) for task in api.tasks(NAME, run) if task.state == "awaiting_input"
+        ]
+        return waits[0] if waits else None
+
     def states(self) -> list[str]:
         """Return the states of the runs of the pipeline's DAG."""
         return sorted(self.stack.api.runs(NAME).values())
@@ -154,16 +162,25 @@ def pause_and_stop(kept: KeptUp, beside: Sequence[dict[str, Any]]) -> None:
 
 
 def break_the_contract(kept: KeptUp) -> None:
-    """Break the contract; pause the DAG first, for the next run would break in the same second."""
+    """Break the contract: answered, the run is up again; left as it is, it fails, and the DAG is paused."""
     stack, api = kept.stack, kept.stack.api
     stack.home.land(f"{NAME}/3.jsonl", [Order(id=None)])
     api.unpause(NAME)
     stack.read_dags()
+    run = until(kept.asks, "a question", patience=PATIENCE)
+    stack.question(run, NAME)
+    stack.answer(run, "Hold the bad rows, deliver the rest", "no number", NAME)
+    until(lambda: kept.delivered(5), "the batch that was decided on", patience=PATIENCE)
+    assert api.state(NAME, run) == "running"
+    stack.home.land(f"{NAME}/4.jsonl", [Order(id=None)])
+    assert until(kept.asks, "another question", patience=PATIENCE) == run
+    stack.question(run, NAME)
+    stack.answer(run, "Leave it", "its vendor is asked", NAME)
     until(lambda: api.is_paused(NAME), "a pause: it is started again and again", patience=PATIENCE)
     until(lambda: kept.states() == ["failed", "failed", "success"], "the ends of all", patience=PATIENCE)
     assert kept.outcomes()[-1] == "ContractBroken"
-    stack.alert("failed", "followed failed: exit code 3", NAME)
-    assert kept.delivered(4)
+    stack.alert("failed", "left it as it is: its vendor is asked", NAME)
+    assert kept.delivered(5)
 
 
 def told_by(stack: Stack, dag: str, run: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from etl.airflow.api import Refused
+from etl.airflow.command.trigger import RunFailed, trigger
 from tests.support.airflow.in_a_batch import held_in_the_commit, wait_for_the_commit
 from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.data.orders import DECLARATION, NAME, Order, orders
@@ -155,22 +156,57 @@ def test_of_two_runs_at_once_one_waits_and_its_missed_deadline_is_told(delivered
     stack.assert_exactly_once()
 
 
-def test_a_broken_contract_fails_at_once_and_is_told_and_after_a_decision_the_batch_is_delivered(
+def test_a_broken_contract_asks_a_person_under_whose_name_the_answer_is_and_the_run_goes_on(
     stack: Stack,
 ) -> None:
     nobody = Order(id=None)
     stack.landed += stack.home.land("orders/nobody.jsonl", [nobody, Order(id=77_777)])
-    run = stack.run()
-    assert stack.ended(run) == "failed"
+    with pytest.raises(RunFailed) as waits:
+        trigger(stack.api, NAME, lambda _: None)
+    run = next(iter(stack.api.runs(NAME)))
+    address = f"/dags/orders/runs/{quote(run, safe='')}/tasks/run/required_actions"
+    assert (waits.value.exit_code, address in waits.value.remedy) == (3, True)
+    stack.alert("question", address)
+    asked = stack.question(run)
+    hold, accept, again, leave = asked["options"]
+    assert (accept, again, leave) == ("Deliver the batch as it is", "Try again", "Leave it")
+    assert "1 of 2 rows break it" in asked["body"]
+    assert not stack.told_by(run), "a question makes no asset event"
+
+    stack.answer(run, hold, " ")  # Airflow's form asks for a reason, its API does not
+    until(lambda: "asked again" in said(stack, run), "it asked again", patience=PATIENCE)
+    stack.question(run, times=2)
+    stack.answer(run, hold, "no id")
+    assert stack.ended(run) == "success"
     [task] = stack.api.tasks(NAME, run)
-    assert task.tries == 1
-    assert stack.api.xcom(NAME, run, "run", "summary")["exit_code"] == 3
-    stack.alert("failed", "broke its contract")
-    assert stack.mailed.wait_for(lambda text: "Subject: Sluice: orders (failed)" in text, PATIENCE)
+    assert task.tries == 2
+    stack.assert_exactly_once()
+    decided = "SELECT decision, decided_by, why FROM sluice.stopped_batch ORDER BY stopped_at DESC LIMIT 1"
+    assert stack.home.ask(decided) == [("quarantine-all", "admin", "no id")]
+    outcomes = "SELECT outcome FROM sluice.airflow_try WHERE dag_run_id = %s ORDER BY try_number"
+    assert stack.home.ask(outcomes, run) == [("ContractBroken",), ("done",)]
+
+
+def said(stack: Stack, run: str) -> str:
+    return "\n".join(stack.api.log(NAME, run, "run"))
+
+
+def test_what_was_decided_elsewhere_stands_and_what_is_left_fails(stack: Stack) -> None:
+    stack.landed += stack.home.land("orders/nobody_either.jsonl", [Order(id=None), Order(id=77_778)])
+    left = stack.run()
+    stack.question(left)
+    stack.answer(left, "Leave it", "tomorrow")
+    assert stack.ended(left) == "failed"
+    stack.alert("failed", "admin left it as it is: tomorrow")
+
+    run = stack.run()
+    stack.question(run)
     batch = stack.home.ask("SELECT max(batch_id) FROM sluice.stopped_batch WHERE pipeline = %s", NAME)[0][0]
     decided = stack.home.sluice("decide", NAME, "--batch", str(batch), "--quarantine-all", "--why", "no id")
     assert decided.returncode == 0, decided.stderr
-    assert stack.ended(stack.run()) == "success"
+    stack.answer(run, "Deliver the batch as it is", "too late")
+    assert stack.ended(run) == "success"
+    assert "was decided on meanwhile: quarantine-all, by " in said(stack, run)
     stack.assert_exactly_once()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -15,6 +16,7 @@ from etl.airflow.command.request import run_requested
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import InputsChanged, NeedsPerson, SetupError
 from etl.ledger.quarantine import RowSelection, held_rows
+from etl.pipeline import Airflow
 from etl.runs.follow import RunControl
 from etl.runs.replay.plan import Selection as PlanChosen
 from etl.runs.replay.plan import plan
@@ -193,10 +195,15 @@ def test_a_run_of_the_pipelines_own_dag_releases_nothing_for_its_right_is_anothe
     [held] = held_rows(home.dsn, "orders", RowSelection(status="held"))
     remedy = refused(home, asked(release=str(held.quarantine_id), why="a refund"), SetupError)
     assert remedy.startswith('trigger orders_replays with "Release held rows" filled in, ')
+    named = replace(home.pipeline(), airflow=Airflow(deciders=("ada", "bob")))
+    for who in ("eve", None):  # who may trigger replays, and is no decider
+        given = asked(release=str(held.quarantine_id), why="a refund", beside=True, who=who)
+        with pytest.raises(SetupError, match=r"only ada, bob may\. Nothing was changed"):
+            run_requested(home.place, named, given, lambda _: None, lambda _: None, RunControl())
     assert [one.quarantine_id for one in held_rows(home.dsn, "orders", RowSelection(status="held"))] == [
         held.quarantine_id
     ]
-    assert home.ask("SELECT outcome FROM sluice.airflow_try") == [("SetupError",)]
+    assert home.ask("SELECT DISTINCT outcome FROM sluice.airflow_try") == [("SetupError",)]
     home.judge(*RULES)
     home.assert_holds(landed)
 

@@ -33,6 +33,7 @@ READY_WITHIN = 240  # seconds; nothing is decided by it, a server that takes so 
 USERS = {"ada": "viewer", "eve": "viewer", "bob": "user", "may": "user", "root": "admin"} | {
     "rae": "user",
     "ian": "user",
+    "tri": "user",
 }
 PREFIX = "/data-quality"
 WHY = "the vendor's <b>test</b> data"
@@ -47,11 +48,18 @@ print(json.dumps([[sorted(route.methods), route.path] for route in found]))
 DAGS = """
 from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from airflow.utils.session import create_session
+from etl.airflow.operator import SluiceRunOperator
 with create_session() as session:
     session.add(DagBundleModel(name="dags"))
     session.flush()
     session.add_all([DagModel(dag_id=name, bundle_name="dags", is_stale=False) for name in ("feed", "small")])
+with DAG("small") as dag:
+    SluiceRunOperator(task_id="run", pipeline="small", deciders={"bob": "bob"})
+SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags")
 """
 POLICY = ("default-src 'none'", "script-src 'none'", "frame-ancestors 'self'", "form-action 'self'")
 
@@ -134,7 +142,8 @@ def server(services: Services, template: str, tmp_path_factory: pytest.TempPathF
         found.point_to(dsn)
         with (home / "log").open("w") as log:
             airflow = [sys.executable, "-P", "-m", "airflow"]
-            for asked in ([*airflow, "db", "migrate"], [sys.executable, "-c", DAGS]):
+            (home / "dags.py").write_text(DAGS)  # Airflow keeps the text of a serialised DAG's file
+            for asked in ([*airflow, "db", "migrate"], [sys.executable, str(home / "dags.py")]):
                 subprocess.run(asked, env=environment, stdout=log, stderr=log, check=True)
             process = subprocess.Popen(
                 [*airflow, "api-server", "--apps", "core", "--workers", "1"],
@@ -177,7 +186,7 @@ def all_routes(server: Server) -> list[tuple[str, str]]:
     }
     values = {"dag_id": "feed", "delivery_id": "58", "row_id": "6"}
     return [
-        (method, path.format(**values, action=action) + queries.get(path, ""))
+        (method, path.format(**values, action=action, decision=DECISION) + queries.get(path, ""))
         for [method], path in found
         for action in (("release", "discard") if "{action}" in path else ("",))
     ]
@@ -185,28 +194,33 @@ def all_routes(server: Server) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def decisions(all_routes: list[tuple[str, str]]) -> list[str]:
-    """Return the address of every form that decides; it asks by GET and does by POST."""
-    asks = [
-        path for method, path in all_routes if method == "GET" and path.endswith(("/release", "/discard"))
-    ]
+    """Return the address of every form that decides on held rows; it asks by GET and does by POST."""
+    ends = ("/release", "/discard", f"/{DECISION}")
+    asks = [path for method, path in all_routes if method == "GET" and path.endswith(ends)]
     assert asks == [path for method, path in all_routes if method == "POST"]
     assert {method for method, _ in all_routes} == {"GET", "POST"}
+    assert asks.pop() == STOP
     return asks
 
 
 @pytest.fixture(scope="module")
 def routes(all_routes: list[tuple[str, str]], decisions: list[str]) -> list[str]:
     """Return the address of every page that anybody may read who may read the runs."""
-    return [path for method, path in all_routes if method == "GET" and path not in decisions]
+    return [path for method, path in all_routes if method == "GET" and path not in (*decisions, STOP)]
 
 
+DECISION = "quarantine-all"
+STOP = f"/feed/stopped/{DECISION}"
+STOPPED = """INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report, suite_digest, lookups, broken)
+             SELECT stream_id, 99, pipeline, ARRAY['it stops'], '{}', 'a', '{}', '{"rule": 1}' FROM sluice.stream
+             WHERE pipeline = 'feed'"""
 RULE = "rule 1 about a column of the feed"
 
 
 def test_every_route_is_refused_to_a_stranger(
     server: Server, all_routes: list[tuple[str, str]], routes: list[str]
 ) -> None:
-    assert (len(all_routes), len(routes)) == (18, 10)
+    assert (len(all_routes), len(routes)) == (20, 10)
     for method, path in all_routes:
         assert server.get(path, method=method).status_code == 401, path
 
@@ -307,6 +321,20 @@ def test_a_release_takes_the_right_to_trigger_its_dag_and_a_discard_that_to_trig
             assert server.get(path, user).status_code == status
             if action != may:
                 assert server.post(path, user, server.note(path)).status_code == 403
+
+
+def test_where_deciders_are_declared_they_alone_decide_whatever_else_others_may(server: Server) -> None:
+    query = "SELECT min(quarantine_id) FROM sluice.quarantine WHERE pipeline = 'small'"
+    [(row,)] = oracle.ask(server.dsn, query)
+    for action in ("discard", "release"):
+        path = f"/small/quarantine/{row}/{action}"
+        assert server.get(path, "bob").status_code == 200
+        for user in ("root", "may"):
+            assert server.get(f"/small/quarantine/{row}", user).status_code == 200
+            for refused in (server.get(path, user), server.post(path, user, "")):
+                assert (refused.status_code, "deciders" in refused.text) == (403, True)
+    assert server.get("/small/stopped/accept", "root").status_code == 403
+    assert server.get("/small/stopped/accept", "bob").status_code == 404, "nothing is stopped, and he may"
 
 
 def test_nothing_is_offered_to_be_released_into_a_table_that_each_batch_replaces(
@@ -475,6 +503,54 @@ def test_a_release_that_airflow_can_not_start_changes_nothing(server: Server) ->
     assert answer.status_code == 409
     assert "Airflow refused to start a run of feed_replays" in answer.text  # no DAG file has it
     assert states(server) == before
+
+
+@pytest.fixture
+def stopped(server: Server) -> Iterator[None]:
+    """The pipeline `feed` has a stopped batch."""
+    oracle.ask(server.dsn, STOPPED)
+    yield
+    oracle.ask(server.dsn, "DELETE FROM sluice.stopped_batch")
+
+
+def decided(server: Server) -> list[tuple[object, ...]]:
+    return oracle.ask(server.dsn, "SELECT decision, decided_by, why FROM sluice.stopped_batch")
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_stop_is_decided_on_by_who_may_answer_what_its_dag_asks_and_by_no_other(server: Server) -> None:
+    page, note = STOP.rpartition("/")[0], server.note(STOP)
+    for user, reads in (("ada", 200), ("tri", 200), ("eve", 403)):  # tri: may trigger both DAGs
+        shown = server.get(page, user)
+        assert (shown.status_code, f"stopped/{DECISION}" in shown.text) == (reads, False)
+        assert server.get(STOP, user).status_code == 403
+        assert server.post(STOP, user, note).status_code == 403
+    assert server.get(STOP).status_code == server.post(STOP, None, note).status_code == 401
+    other = STOP.replace(DECISION, "accept")
+    assert server.post(other, "root", note).status_code == 403, "it was drawn for another decision"
+    assert server.post(STOP, "root", note, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert decided(server) == [(None, None, None)]
+    done = server.post(STOP, "root", note)
+    assert (done.status_code, done.headers["location"]) == (303, "../stopped")
+    assert decided(server) == [(DECISION, "root", WHY)]
+    assert "test&lt;/b&gt; data" in server.get(page, "ada").text
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_stop_that_is_not_as_it_was_shown_is_not_decided_on(server: Server) -> None:
+    note = server.note(STOP)
+    oracle.ask(server.dsn, "UPDATE sluice.stopped_batch SET stopped_at = stopped_at + interval '1 second'")
+    answer = server.post(STOP, "root", note)
+    assert (answer.status_code, "has stopped once more" in answer.text) == (409, True)
+    first, second = server.note(STOP), server.note(STOP.replace(DECISION, "accept"))
+    assert server.post(STOP, "root", first).status_code == 303
+    answer = server.post(STOP.replace(DECISION, "accept"), "root", second)
+    assert (answer.status_code, "was decided on meanwhile: quarantine-all, by root" in answer.text) == (
+        409,
+        True,
+    )
+    assert decided(server) == [(DECISION, "root", WHY)]
+    assert server.get(STOP, "root").status_code == 404, "nothing waits for a decision"
 
 
 @pytest.mark.parametrize(

@@ -175,10 +175,19 @@ def _dag(pipeline: Pipeline) -> str:
 
 
 def _require_the_right(pipeline: Pipeline, task_try: TaskTry) -> None:
-    """Raise SetupError where rows are to be released by another DAG than that of replays and releases.
+    """Raise SetupError where rows are to be released by another DAG than that of replays and releases, or by no decider.
 
-    Whoever may trigger the pipeline's own runs need not have the right to release.
+    Whoever may trigger the pipeline's own runs need not have the right to release; where deciders are declared, nor
+    need whoever may trigger replays.
     """
+    deciders = pipeline.airflow.ids_of_deciders
+    if deciders and task_try.who not in deciders:
+        raise SetupError(
+            f"{task_try.who or 'Nobody who is known'} asks for a release of held rows of {pipeline.name}, and only"
+            f" {', '.join(deciders)} may. Nothing was changed",
+            remedy="ask one of them, who releases them on the Data quality pages; or name more `deciders` in the"
+            " declaration's `airflow=Airflow(…)`",
+        )
     if task_try.beside:
         return
     beside = (

@@ -6,19 +6,22 @@ import time
 from collections.abc import Callable, Sequence
 
 from etl.airflow.api import Api, Refused, Unfinished
+from etl.airflow.questions.addresses import question_address
 from etl.common.errors import ServiceAway, SetupError, SluiceError
 from etl.common.wording import first_few, pluralize
+from etl.pipeline.dag_names import RUN_TASK
 from etl.runs.summary import Summary
 
-TASK = "run"
 KNOWN_WITHIN = 60  # seconds; the DAG processor looks every few
 LONGEST = 24 * 3600  # seconds
 CONFLICT = 409  # another run of the DAG has that logical date
+WAITS = "awaiting_input"  # the state of a task that has asked a person
 IDLE = (
     None,
     "scheduled",
     "up_for_retry",
     "up_for_reschedule",
+    WAITS,
 )  # states of a task that no paused DAG goes on with
 
 
@@ -33,6 +36,7 @@ class RunFailed(SluiceError):
 def trigger(api: Api, name: str, say: Callable[[str], None]) -> Summary:
     """Start the DAG `name`, pass on what its task says of each batch, and return the run's summary.
 
+    A run that asks a person is followed no further; it is left to wait for the answer, unless its DAG was paused.
     A DAG that was paused is paused again afterwards, and nothing that came meanwhile waits in it for ever. Raises
     SetupError where runs of a backfill wait in it.
     """
@@ -94,7 +98,7 @@ def _let_none_wait(api: Api, name: str, one: Unfinished, say: Callable[[str], No
     ):  # this one's first has its number already
         api.set_failed(name, one.run)
         say(
-            f"{name}: the run {one.run} waited for another try, which no paused DAG makes; it is marked failed"
+            f"{name}: the run {one.run} waited for another try or an answer, and no paused DAG goes on; it is marked failed"
         )
     else:
         try:
@@ -123,18 +127,20 @@ def _await_dag(api: Api, name: str) -> None:
 def _follow(api: Api, name: str, run: str, say: Callable[[str], None]) -> None:
     said: dict[int, int] = {}  # lines of each try that were passed on
     for state in api.follow(name, run, within=LONGEST, ticks=True):
-        if state.task != TASK or not state.tries:
+        if state.task != RUN_TASK or not state.tries:
             continue
         lines = _lines(api, name, run, state.tries)
         for line in lines[said.get(state.tries, 0) :]:
             say(line)
         said[state.tries] = len(lines)
+        if state.state == WAITS:
+            return
 
 
 def _lines(api: Api, name: str, run: str, attempt: int) -> list[str]:
     """Return what the command said in one try; nothing while Airflow has no log of it yet."""
     try:
-        lines = api.log(name, run, TASK, attempt)
+        lines = api.log(name, run, RUN_TASK, attempt)
     except Refused:
         return []
     return [line for line in lines if line.startswith((f"{name} batch", "sluice:", "  evidence:", "  next:"))]
@@ -142,10 +148,16 @@ def _lines(api: Api, name: str, run: str, attempt: int) -> list[str]:
 
 def _summary(api: Api, name: str, run: str) -> Summary:
     try:
-        content = api.xcom(name, run, TASK, "summary")
+        content = api.xcom(name, run, RUN_TASK, "summary")
     except Refused:
         content = {}
     exit_code = content.get("exit_code", 70)
+    if any(task.state == WAITS for task in api.tasks(name, run)):
+        raise RunFailed(
+            f"The run {run} of {name} waits for a person; its log is above and in Airflow",
+            remedy=f"answer in Airflow, {question_address(api.address, name, run, RUN_TASK)}; or what the log says",
+            exit_code=exit_code,
+        )
     if api.state(name, run) != "success":
         raise RunFailed(
             f"The run {run} of {name} failed; its log is above and in Airflow",

@@ -1,41 +1,39 @@
 """The pages as a FastAPI application, mounted by the Airflow plugin.
 
 Nobody sees anything without Airflow's own sign-in, and a pipeline's pages require the right to read the runs of the DAG
-of that name: each route below a pipeline's name asks for it. Whoever may trigger that DAG may discard held rows;
-whoever may trigger the DAG for the pipeline's replays may release them, and that DAG does it in their name.
+of that name: each route below a pipeline's name asks for it. Who may decide is in etl/airflow/pages/deciding/rights.py.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 
 import psycopg2
-from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
-from airflow.models.dag import DagModel
-from airflow.utils.session import create_session
 from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from psycopg2 import errorcodes
-from sqlalchemy import select
 from starlette.exceptions import HTTPException
 
 from etl.airflow.connections import settings_here
 from etl.airflow.pages import columns, decisions, pages
-from etl.airflow.pages.choices import Action, Choice, rows_of
+from etl.airflow.pages.choices import Action, Choice, StopChoice, rows_of
+from etl.airflow.pages.deciding import stops
+from etl.airflow.pages.deciding.rights import may_decide, permitted, with_dag
 from etl.airflow.pages.pages import Wanted
 from etl.airflow.pages.records import LAST, reading
 from etl.airflow.pages.render import Frame, NotThere, Page, no_dag
 from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, SluiceError
+from etl.ledger.decisions import Action as Decision
 from etl.ledger.quarantine import discard
 from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.services import find_postgres
@@ -67,13 +65,21 @@ router = APIRouter(dependencies=[READS])
 
 
 def _require_right(user: User, dag_id: Name, action: Action) -> None:
-    if action not in _may_decide(user, dag_id):
+    if action not in may_decide(user, dag_id):
         raise HTTPException(403, "Forbidden")
-    if action == "release" and not _with_dag([dag_id]):
+    if action == "release" and not with_dag([dag_id]):
+        raise HTTPException(409, f"{no_dag(dag_id)}. Nothing was changed")
+
+
+def _require_right_to_stops(user: User, dag_id: Name) -> None:
+    if "decide" not in may_decide(user, dag_id):
+        raise HTTPException(403, "Forbidden")
+    if not with_dag([dag_id]):
         raise HTTPException(409, f"{no_dag(dag_id)}. Nothing was changed")
 
 
 decides = APIRouter(dependencies=[READS, Depends(_require_right)])
+decides_stops = APIRouter(dependencies=[READS, Depends(_require_right_to_stops)])
 
 
 def build() -> FastAPI:
@@ -89,6 +95,7 @@ def build() -> FastAPI:
     app.add_api_route("/", overview, methods=["GET"])
     app.include_router(router)
     app.include_router(decides)
+    app.include_router(decides_stops)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(Exception, _failed)
@@ -104,7 +111,7 @@ def overview(
     return _answer(
         request,
         lambda cursor, frame: pages.overview(
-            cursor, _permitted(user), frame, declared=_with_dag, start=start, retired=retired
+            cursor, permitted(user), frame, declared=with_dag, start=start, retired=retired
         ),
     )
 
@@ -175,13 +182,18 @@ def batch(request: Request, user: User, dag_id: Name, delivery_id: Number) -> HT
         request,
         lambda cursor, frame: pages.batch(cursor, dag_id, frame, delivery=delivery_id),
         up="../",
-        decides=_may_decide(user, dag_id),
+        decides=may_decide(user, dag_id),
     )
 
 
 @router.get("/{dag_id}/stopped")
-def stopped(request: Request, dag_id: Name) -> HTMLResponse:
-    return _answer(request, lambda cursor, frame: pages.stopped(cursor, dag_id, frame))
+def stopped(request: Request, user: User, dag_id: Name) -> HTMLResponse:
+    waiting = stops.waiting_run(dag_id)
+    return _answer(
+        request,
+        lambda cursor, frame: pages.stopped(cursor, dag_id, frame, waiting=waiting),
+        decides=may_decide(user, dag_id),
+    )
 
 
 @router.get("/{dag_id}/quarantine")
@@ -213,7 +225,7 @@ def held_row(request: Request, user: User, dag_id: Name, row_id: Number) -> HTML
         request,
         lambda cursor, frame: pages.held_row(cursor, dag_id, frame, number=row_id),
         up="../",
-        decides=_may_decide(user, dag_id),
+        decides=may_decide(user, dag_id),
     )
 
 
@@ -251,11 +263,39 @@ def decide_batch(
     return _decide(request, user, choice, why, note)
 
 
+@decides_stops.get("/{dag_id}/stopped/{decision}")
+def ask_for_stop(request: Request, user: User, dag_id: Name, decision: Decision) -> HTMLResponse:
+    choice = StopChoice(pipeline=dag_id, action=decision)
+    return _answer(
+        request,
+        lambda cursor, frame: pages.stop_decision(
+            cursor,
+            frame,
+            choice=choice,
+            sign=lambda stop: decisions.signed(user, choice, stops.digest_of(stop)),
+        ),
+        up="../",
+    )
+
+
+@decides_stops.post("/{dag_id}/stopped/{decision}")
+def decide_on_stopped(
+    request: Request, user: User, dag_id: Name, decision: Decision, why: Why, note: Note = ""
+) -> RedirectResponse:
+    """Record the decision on the very stop that was shown, let the run go on, and lead to the page that says so."""
+    choice = StopChoice(pipeline=dag_id, action=decision)
+    with _http_errors(request):
+        digest, nonce = decisions.read_note(request, note, user, choice)
+        stops.decide(find_postgres(settings_here()), choice, digest, user=user, why=why)
+        stops.go_on(dag_id, user=user, why=why, nonce=nonce)
+    return _leads_to("../stopped")
+
+
 def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
     return _answer(
         request,
         lambda cursor, frame: pages.decision(
-            cursor, frame, choice=choice, sign=lambda rows: decisions.signed(user, choice, rows)
+            cursor, frame, choice=choice, sign=lambda rows: decisions.signed(user, choice, rows.digest)
         ),
         up="../../",
     )
@@ -292,67 +332,25 @@ def _leads_to(address: str, **query: str | None) -> RedirectResponse:
     return RedirectResponse(place, 303, headers=HEADERS | policy)
 
 
-def _may_decide(user: BaseUser, pipeline: str) -> frozenset[Action]:
-    """Return what the user may decide, by the right to trigger the DAG that each action belongs to.
-
-    A discard is made by these pages, a release by the DAG that they trigger in the user's name.
-    """
-    dags: dict[Action, str] = {"discard": pipeline, "release": replays_of(pipeline)}
-    return frozenset(action for action, dag_id in dags.items() if _may_trigger(user, dag_id))
-
-
-def _may_trigger(user: BaseUser, dag_id: str) -> bool:
-    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    return get_auth_manager().is_authorized_dag(
-        method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
-    )
-
-
-def _permitted(user: BaseUser) -> Callable[[list[str]], list[str]]:
-    """Return a function that keeps the pipelines whose DAG's runs the user may read."""
-
-    def keep(names: list[str]) -> list[str]:
-        manager, teams = get_auth_manager(), DagModel.get_dag_id_to_team_name_mapping(names)
-        return [
-            name
-            for name in names
-            if manager.is_authorized_dag(
-                method="GET",
-                access_entity=DagAccessEntity.RUN,
-                details=DagDetails(id=name, team_name=teams.get(name)),
-                user=user,
-            )
-        ]
-
-    return keep
-
-
 def _answer(
     request: Request,
     make: Callable[[Cursor, Frame], Page],
     *,
     up: str = "",
-    decides: frozenset[Action] = frozenset(),
+    decides: frozenset[str] = frozenset(),
 ) -> HTMLResponse:
     # the application's own mount is the last part of the path; what is before it is Airflow's
     airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
     with _http_errors(request), reading(find_postgres(settings_here())) as cursor:
         name = request.path_params.get("dag_id")
-        declared = name is None or bool(_with_dag([name]))
+        declared = name is None or bool(with_dag([name]))
         frame = Frame(
             airflow=airflow,
             up=up,
-            decides=decides if declared else decides - {"release"},
+            decides=decides if declared else decides - {"release", "decide"},
             declared=declared,
         )
         return _html(make(cursor, frame))
-
-
-def _with_dag(pipelines: list[str]) -> Collection[str]:
-    """Return those pipelines of which Airflow has a DAG now; of others the declaration is gone, or has a mistake."""
-    of_these = select(DagModel.dag_id).where(DagModel.dag_id.in_(pipelines), ~DagModel.is_stale)
-    with create_session() as session:
-        return frozenset(session.scalars(of_these))
 
 
 @contextmanager
@@ -398,8 +396,9 @@ async def _refused(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG00
         text = "The address is wrong, or the page has gone."
     elif error.status_code in (401, 403) and not remedy:
         text = (
-            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name, to trigger"
-            " it for a discard, and to trigger the DAG for its replays for a release."
+            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name, to trigger it"
+            " for a discard, to trigger the DAG for its replays for a release, and to answer what it asks for a decision"
+            " on a stopped batch. Where the pipeline declares its deciders, they alone may decide."
         )
     else:
         text = str(error.detail)

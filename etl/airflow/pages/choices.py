@@ -8,8 +8,10 @@ from typing import Literal
 
 from etl.airflow.pages.records import HeldId, fetch_rows
 from etl.common.database import Cursor
+from etl.ledger.decisions import Action as Decision
 
 Action = Literal["release", "discard"]
+Decides = Literal["release", "discard", "decide"]  # what a reader may: the last is of stopped batches
 
 MOST = 1_000  # rows in one decision from a page
 
@@ -26,6 +28,18 @@ class Choice:
     @property
     def identity(self) -> list[object]:
         return [self.pipeline, self.action, self.row, self.delivery]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopChoice:
+    """What is to be done with the stopped batch of a pipeline."""
+
+    pipeline: str
+    action: Decision
+
+    @property
+    def identity(self) -> list[object]:
+        return [self.pipeline, "stop", self.action]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from sqlalchemy import select
 from starlette.requests import Request
 
-from etl.airflow.pages.choices import Choice, ReleaseRequest, Rows
+from etl.airflow.pages.choices import Choice, ReleaseRequest, Rows, StopChoice
 from etl.airflow.run_form import RunForm
 from etl.common.errors import NeedsPerson
 from etl.pipeline.dag_names import replays_of
@@ -34,13 +34,13 @@ class NotOurs(Exception):
     """The form was not drawn by this server for this user and these rows, or too long ago; nothing was changed."""
 
 
-def signed(user: BaseUser, choice: Choice, rows: Rows) -> str:
-    """Sign the note for a form: who was shown which rows, for which decision."""
-    return _notes().dumps([user.get_id(), *choice.identity, rows.digest, secrets.token_hex(8)])
+def signed(user: BaseUser, choice: Choice | StopChoice, digest: str) -> str:
+    """Sign the note for a form: who was shown what, for which decision."""
+    return _notes().dumps([user.get_id(), *choice.identity, digest, secrets.token_hex(8)])
 
 
-def read_note(request: Request, note: str, user: BaseUser, choice: Choice) -> tuple[str, str]:
-    """Return the digest of the rows that were shown, and a word that no other form has. Raises NotOurs."""
+def read_note(request: Request, note: str, user: BaseUser, choice: Choice | StopChoice) -> tuple[str, str]:
+    """Return the digest of what was shown, and a word that no other form has. Raises NotOurs."""
     if not _is_same_origin(request):
         raise NotOurs("The form was sent from another site than these pages")
     try:
@@ -48,7 +48,7 @@ def read_note(request: Request, note: str, user: BaseUser, choice: Choice) -> tu
     except (BadSignature, ValueError, TypeError) as error:
         raise NotOurs("The form is too old, or does not come from these pages") from error
     if whom != [user.get_id(), *choice.identity]:
-        raise NotOurs("The form was drawn for another user, or for other rows")
+        raise NotOurs("The form was drawn for another user, or for something else")
     return digest, nonce
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from etl.airflow.pages import charts, formatting
-from etl.airflow.pages.choices import MOST, Choice, ReleaseRequest, Rows, rows_of
+from etl.airflow.pages.choices import MOST, Choice, ReleaseRequest, Rows, StopChoice, rows_of
 from etl.airflow.pages.columns import columns_of
 from etl.airflow.pages.heatmap import COLUMNS, TABLE_FAILED, Heatmap, heatmap, width
 from etl.airflow.pages.progress import progress_charts, progress_of
@@ -60,9 +60,12 @@ from etl.airflow.pages.rows import content_of
 from etl.airflow.pages.rows import table as table_of
 from etl.airflow.pages.rows import values as values_of
 from etl.airflow.pages.verdicts import broken_first, of_report, verdicts_of
+from etl.airflow.questions.addresses import question_address
+from etl.airflow.questions.question import SeenStop, decisions_on
 from etl.common.database import Cursor
 from etl.common.wording import pluralize
 from etl.ledger import activity
+from etl.pipeline.dag_names import RUN_TASK
 
 STRIP = 30  # batches of each pipeline in the overview
 PIPELINES = 100  # on one page of it
@@ -299,18 +302,41 @@ def batch(cursor: Cursor, name: str, frame: Frame, *, delivery: int) -> Page:
     )
 
 
-def stopped(cursor: Cursor, name: str, frame: Frame) -> Page:
-    """Show the batch that broke its contract and waits: why, what was seen, and the ways on."""
+def stopped(cursor: Cursor, name: str, frame: Frame, *, waiting: str | None = None) -> Page:
+    """Show the batch that broke its contract and waits: why, what was seen, and the ways on.
+
+    `waiting` is the run in Airflow that asks what is to be done.
+    """
     row = pipeline_row(cursor, name)
-    stops = fetch_rows(cursor, "open_stop", StopRow, pipeline=name, longest=LONGEST_REPORT)
-    report = read_report(stops[0].report if stops else None)
+    stop = _open_stop(cursor, name)
     return render(
         "stopped.html",
         frame,
         row=row,
-        stop=stops[0] if stops else None,
-        verdicts=broken_first(of_report(report)),
+        stop=stop,
+        waiting=waiting and question_address(frame.airflow, name, waiting, RUN_TASK),
+        choices=[*decisions_on(stop.as_stop)] if stop else [],
+        verdicts=broken_first(of_report(read_report(stop.report if stop else None))),
     )
+
+
+def stop_decision(
+    cursor: Cursor, frame: Frame, *, choice: StopChoice, sign: Callable[[SeenStop], str]
+) -> Page:
+    """Show the stop that is decided on, and the form that asks why. Raises NotThere where there is nothing to decide."""
+    row, stop = pipeline_row(cursor, choice.pipeline), _open_stop(cursor, choice.pipeline)
+    if stop is None or stop.decision is not None or row.anew:
+        raise NotThere(f"No batch of {choice.pipeline} waits for a decision")
+    offered = next((one for one in decisions_on(stop.as_stop) if one.action == choice.action), None)
+    if offered is None:
+        raise NotThere(f"Batch {stop.batch_id} of {choice.pipeline} can't be decided on so")
+    seen = SeenStop(stream=stop.stream_id, batch=stop.batch_id, stopped_at=stop.stopped_at.isoformat())
+    return render("stop_decision.html", frame, row=row, stop=stop, choice=offered, note=sign(seen))
+
+
+def _open_stop(cursor: Cursor, name: str) -> StopRow | None:
+    found = fetch_rows(cursor, "open_stop", StopRow, pipeline=name, longest=LONGEST_REPORT)
+    return found[0] if found else None
 
 
 def quarantine(cursor: Cursor, name: str, frame: Frame, *, wanted: Wanted) -> Page:

@@ -16,7 +16,7 @@ from etl.ledger.activity import Ran
 from etl.ledger.diagnosis import Diagnosis, diagnose
 from etl.ledger.leases import SILENCE
 from etl.ledger.quarantine import columns_not_as_read
-from etl.ledger.stops import LATE_TOLD, SHARE_STOP, Behind, Stop
+from etl.ledger.stops import LATE_TOLD, Behind, Stop
 
 STATEMENTS = Statements(__name__)
 
@@ -331,12 +331,23 @@ class StopRow:
     @property
     def of_share(self) -> bool:
         """Return True if nothing stopped it but that too much of it would be held."""
-        return all(SHARE_STOP in one for one in self.stops)
+        return self.as_stop.of_share
 
     @property
     def acceptable(self) -> bool:
         """Return True if an accepted batch brings rows that are held else: records that never were rows stay held."""
-        return not self.of_share or self.broken is None or bool(self.broken)
+        return self.as_stop.acceptable
+
+    @property
+    def as_stop(self) -> Stop:
+        return Stop(
+            batch_id=self.batch_id,
+            stops=self.stops,
+            decision=self.decision,
+            behind=self.late,
+            malformed=self.malformed or (),
+            broken=self.broken,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

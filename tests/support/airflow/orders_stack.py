@@ -103,6 +103,31 @@ class Stack:
         until(ended, lambda: f"the end of {run}, which is {state}", patience=within, every=1)
         return state
 
+    def question(self, run: str, dag: str = NAME, *, times: int = 1) -> dict[str, Any]:
+        """Wait until the task of the run asks a person, for the so manieth time in one try, and return what it asks.
+
+        The scheduler has then seen its process end: Airflow takes an answer before that for a task that was lost.
+        """
+        log = self.found.log("scheduler")
+
+        def parked() -> bool:
+            tasks = self.api.tasks(dag, run)
+            assert self.api.state(dag, run) not in ENDED, self.api.log(dag, run, "run")
+            words = (
+                f"run_id={run},",
+                " state=awaiting_input,",
+                f" try_number={tasks[0].tries}," if tasks else "",
+            )
+            lines = [line for line in log.read_text().splitlines() if all(word in line for word in words)]
+            return [task.state for task in tasks] == ["awaiting_input"] and len(lines) >= times
+
+        until(parked, f"a question of {run}", patience=PATIENCE, every=0.5)
+        return dict(self.call("GET", _question(dag, run)))
+
+    def answer(self, run: str, choice: str, why: str, dag: str = NAME) -> None:
+        """Answer what the task of the run asks, as this stack's user."""
+        self.call("PATCH", _question(dag, run), chosen_options=[choice], params_input={"why": why})
+
     def alert(self, kind: str, words: str, pipeline: str = NAME) -> Any:
         """Wait for the alert of that kind about that pipeline which says so; others come before it."""
         about = {"kind": kind, "pipeline": pipeline}.items()
@@ -179,6 +204,10 @@ class Stack:
     def assert_exactly_once(self) -> None:
         self.home.assert_holds(self.landed)
         self.home.assert_clean()
+
+
+def _question(dag: str, run: str) -> str:
+    return f"/dags/{dag}/dagRuns/{quote(run, safe='')}/taskInstances/run/-1/hitlDetails"
 
 
 @pytest.fixture(scope="package", name="stack")
