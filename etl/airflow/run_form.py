@@ -12,6 +12,7 @@ from typing import Any
 
 _DECLARED = "declared"  # the key of a field's metadata
 LONGEST_LIST = 20_000  # characters, of a list of numbers: a thousand rows from a page, whatever their numbers
+LONGEST_CORRECTIONS = 200_000  # characters: they are kept with the run in Airflow's database
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?$"
 
 
@@ -120,6 +121,13 @@ class RunForm:
         replays_alone=True,  # the right to trigger that DAG is the right to release
         pattern=r"^[0-9]+(,[0-9]+)*$",
         maxLength=LONGEST_LIST,
+    )
+    corrections: str | None = _text(
+        "Corrections of these rows",
+        'JSON Lines as `sluice quarantine export` writes them: {"quarantine_id": 17, "row": {"amount": 3}}.',
+        replays_alone=True,
+        format="multiline",
+        maxLength=LONGEST_CORRECTIONS,
     )
     why: str | None = _text("Why", "Kept with each row that is released, or with the replay.", maxLength=2000)
 

@@ -239,19 +239,37 @@ def release(
     corrections: Annotated[
         Path | None, typer.Option(help="JSON Lines with the columns to set; alone, it also chooses the rows.")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="FILE.py:FUNCTION",
+            help="A function of (raw, row) that returns the columns to set; rows of which it returns None stay held.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge held rows again, corrected or not, and deliver those that pass."""
     from etl.runs.follow import RunControl, heeded
     from etl.runs.replay.corrections import read_corrections
+    from etl.runs.replay.made_corrections import function_at, made_corrections
     from etl.runs.replay.release import GIVEN_UP
     from etl.runs.replay.release import release as release_rows
 
+    if corrections and by:
+        raise SetupError("--corrections and --with are given", remedy="give one of them")
+    function = function_at(by) if by else None
     workspace, pipeline = open_declared(name)
     changes = read_corrections(corrections, workspace.settings.bounds) if corrections else {}
     if changes and not (rows.named or rows.everything):
         rows = replace(rows, ids=list(changes))
     held = rows.held(workspace, name, why=why)
+    if function is not None:
+        changes = made_corrections(held, function, workspace.settings.bounds)
+        held = [one for one in held if one.quarantine_id in changes]
+        err.print(f"{name}: {pluralize(len(held), 'row')} corrected by {by}; the others stay held")
+        if not held:
+            return
     if strangers := sorted(changes.keys() - {one.quarantine_id for one in held}):
         raise SetupError(
             f"{corrections} corrects rows that this release does not choose: {first_few(strangers)}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -180,34 +181,6 @@ def test_the_tasks_link_leads_to_its_runs_page(stack: Stack, page: Page, run: st
     expect(page.get_by_role("heading", name="Task run of run")).to_be_visible()
 
 
-def test_a_person_decides_on_the_page_of_a_stopped_batch_and_the_run_that_waits_goes_on(
-    stack: Stack, page: Page, run: str, tmp_path: Path
-) -> None:
-    nobody = Order(id=None)
-    stack.landed += stack.home.land("orders/seen.jsonl", [nobody, Order(id=66_666)])
-    waits = stack.run()
-    stack.question(waits)
-    signed_in(page, stack, "viewer")
-    page.goto(f"/data-quality/{NAME}/stopped")
-    expect(page.get_by_text("Hold the bad rows, deliver the rest")).to_be_visible()
-    expect(page.get_by_role("button")).to_have_count(0)
-    signed_in(page, stack, "admin")
-    page.goto(f"/data-quality/{NAME}/stopped")
-    expect(page.get_by_role("link", name="in Airflow")).to_have_attribute(
-        "href", f"/dags/{NAME}/runs/{quote(waits, safe='')}/tasks/run/required_actions"
-    )
-    page.screenshot(path=tmp_path / "stopped.png")
-    page.get_by_role("button", name="Hold the bad rows").click()
-    page.get_by_label("Why").fill("<b>no number</b>")
-    page.screenshot(path=tmp_path / "why.png")
-    page.get_by_role("button", name="Hold the bad rows").click()
-    expect(page.get_by_text(re.compile("^admin decided|No batch of orders is stopped"))).to_be_visible()
-    assert stack.ended(waits) == "success"
-    decided = "SELECT decision, decided_by, why FROM sluice.stopped_batch ORDER BY stopped_at DESC LIMIT 1"
-    assert stack.home.ask(decided) == [("quarantine-all", "admin", "<b>no number</b>")]
-    stack.assert_exactly_once()
-
-
 @pytest.fixture
 def lenient(stack: Stack) -> Iterator[None]:
     """Let the suite allow negative amounts while the block runs."""
@@ -269,4 +242,57 @@ def test_a_person_releases_a_held_row_and_it_is_delivered_once(
 
     stack.clear(asked, BESIDE)  # it has nothing left to release
     assert stack.ended(asked, BESIDE) == "success"
+    stack.assert_exactly_once()
+
+
+def test_a_person_corrects_a_held_row_on_its_page_and_it_is_delivered(
+    stack: Stack, page: Page, tmp_path: Path
+) -> None:
+    stack.deliver()
+    query = "SELECT max(quarantine_id) FROM sluice.quarantine WHERE status = 'held' AND reasons = %s"
+    [(row,)] = stack.home.ask(query, [NEGATIVE])
+    signed_in(page, stack, "admin")
+    page.goto(f"/data-quality/{NAME}/quarantine/{row}")
+    page.get_by_role("button", name="Correct this row…").click()
+    page.get_by_label("The columns to be set").fill('{"amount": 3.25}')
+    page.screenshot(path=tmp_path / "correct.png")
+    page.get_by_label("Why").fill("a sign too many")
+    page.get_by_role("button", name="Correct and release 1 row").click()
+    told = page.get_by_text("Release asked for: run release__")
+    expect(told).to_be_visible()
+    assert stack.ended(told.inner_text().rpartition(" ")[2], BESIDE) == "success"
+    decided = "SELECT status, decided_by, why FROM sluice.quarantine WHERE quarantine_id = %s"
+    assert stack.home.ask(decided, row) == [("released", "admin", "a sign too many")]
+    numbered = "SELECT (row::jsonb ->> 'id')::bigint FROM sluice.quarantine WHERE quarantine_id = %s"
+    [(number,)] = stack.home.ask(numbered, row)
+    [order] = [one for one in stack.landed.orders if one.id == number]
+    stack.landed.released.append(replace(order, amount=3.25))
+    stack.assert_exactly_once()
+
+
+def test_a_person_decides_on_the_page_of_a_stopped_batch_and_the_run_that_waits_goes_on(
+    stack: Stack, page: Page, tmp_path: Path
+) -> None:
+    nobody = Order(id=None)
+    stack.landed += stack.home.land("orders/seen.jsonl", [nobody, Order(id=66_666)])
+    waits = stack.run()
+    stack.question(waits)
+    signed_in(page, stack, "viewer")
+    page.goto(f"/data-quality/{NAME}/stopped")
+    expect(page.get_by_text("Hold the bad rows, deliver the rest")).to_be_visible()
+    expect(page.get_by_role("button")).to_have_count(0)
+    signed_in(page, stack, "admin")
+    page.goto(f"/data-quality/{NAME}/stopped")
+    expect(page.get_by_role("link", name="in Airflow")).to_have_attribute(
+        "href", f"/dags/{NAME}/runs/{quote(waits, safe='')}/tasks/run/required_actions"
+    )
+    page.screenshot(path=tmp_path / "stopped.png")
+    page.get_by_role("button", name="Hold the bad rows").click()
+    page.get_by_label("Why").fill("<b>no number</b>")
+    page.screenshot(path=tmp_path / "why.png")
+    page.get_by_role("button", name="Hold the bad rows").click()
+    expect(page.get_by_text(re.compile("^admin decided|No batch of orders is stopped"))).to_be_visible()
+    assert stack.ended(waits) == "success"
+    decided = "SELECT decision, decided_by, why FROM sluice.stopped_batch ORDER BY stopped_at DESC LIMIT 1"
+    assert stack.home.ask(decided) == [("quarantine-all", "admin", "<b>no number</b>")]
     stack.assert_exactly_once()

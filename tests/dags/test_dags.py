@@ -350,7 +350,7 @@ for name, conf in json.loads(sys.argv[2]):
 print("\\n" + json.dumps(found))
 """
 NOTHING = dict.fromkeys(
-    ("driver_memory", "deliveries", "start", "end", "releases", "release", "why")
+    ("driver_memory", "deliveries", "start", "end", "releases", "release", "corrections", "why")
 ) | dict.fromkeys(("accept_changed", "accept_unreadable", "fewer"), False)
 
 
@@ -438,12 +438,14 @@ def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
 
 def test_each_field_of_the_forms_has_a_bound(bag: Any) -> None:
     from etl.airflow.pages.choices import MOST
-    from etl.airflow.run_form import LONGEST_LIST
+    from etl.airflow.run_form import LONGEST_CORRECTIONS, LONGEST_LIST
 
     for dag in ("flights", "flights_replays"):
         schemas = {name: param["schema"]["__var"] for name, param in bag["dags"][dag]["params"]}
         texts = {name for name, schema in schemas.items() if schema["type"] != "boolean"} - {"releases"}
-        assert all(1 < schemas[name]["maxLength"] <= 20_000 for name in texts), texts
+        bounds = {name: schemas[name]["maxLength"] for name in texts}
+        assert bounds.pop("corrections", LONGEST_CORRECTIONS) == LONGEST_CORRECTIONS
+        assert all(1 < bound <= 20_000 for bound in bounds.values()), bounds
     assert len(",".join(["9" * 18] * MOST)) <= LONGEST_LIST, "as many rows as a page releases at once"
 
 

@@ -173,6 +173,9 @@ def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_
     home.judge(*RULES[1:])
     [held] = held_rows(home.dsn, "orders", RowSelection(status="held"))
     form = {"release": str(held.quarantine_id), "why": "asked"}
+    another = {"corrections": '{"quarantine_id": 999, "row": {"amount": 1}}'}
+    with pytest.raises(SetupError, match='"Release held rows" does not name: 999'):
+        next_one(tried("release", 1, **form, **another))
     with pytest.raises(KeyboardInterrupt):
         died(
             tried("release", 1, **form),

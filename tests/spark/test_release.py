@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import threading
 from dataclasses import replace
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -415,6 +416,48 @@ def test_the_commands_lead_from_the_list_to_the_release(home: Home) -> None:
     assert "2 rows discarded" in gone.stdout
     assert "no row is held" in home.sluice("quarantine", "list", "orders").stdout
     assert home.ask(COUNT) == [(20,)]
+    assert_clean(home)
+
+
+FIXES = """
+import json
+
+def signs(raw, row):
+    if row is None:  # a record that was cut before its end
+        return {"id": len(raw), "shop": None, "amount": 1, "at": None, "city": None} if "again" in raw else None
+    return {"amount": abs(row["amount"])}
+
+def fails(raw, row):
+    return {"amount": 1 / 0}
+
+def no_json(raw, row):
+    return {"amount": {1, 2}}
+"""
+
+
+def test_a_function_corrects_what_it_returns_columns_for_and_the_rest_stays_held(home: Home) -> None:
+    file = home.root / "fixes.py"
+    file.write_text(FIXES)
+
+    def release(*words: str) -> CompletedProcess[str]:
+        return home.sluice_here("quarantine", "release", "orders", *words, "--why", "sign was lost")
+
+    held = ids(home)
+    for function, message in {
+        f"{file}:fails": "failed on row 1: ZeroDivisionError",
+        f"{file}:no_json": "failed on row 1: TypeError",
+        f"{file}:none": "has no function none",
+        str(file): "names no function of a file",
+    }.items():
+        refused = release("--all", "--with", function)
+        assert (refused.returncode, message in " ".join(refused.stderr.split())) == (2, True), refused.stderr
+    assert ids(home) == held
+    done = release("--all", "--with", f"{file}:signs")
+    assert done.returncode == 0, done.stderr
+    assert "6 rows corrected by" in done.stderr
+    assert done.stdout.count("3 rows released") == 2
+    assert ids(home) == ids(home, reason="malformed")
+    assert len(ids(home)) == 2
     assert_clean(home)
 
 

@@ -399,6 +399,30 @@ def test_the_tabs_of_the_dag_for_replays_lead_to_the_pipelines_pages(server: Ser
     assert "No try of it has begun" in of_another
 
 
+def test_corrections_take_the_right_to_release_and_are_bounded(server: Server) -> None:
+    before, path = states(server), "/feed/quarantine/36/correct"
+    for user, status in (("ada", 403), ("ian", 403), ("rae", 200), ("root", 200)):
+        assert server.get(path, user).status_code == status
+    note = server.note(path)
+
+    def post(given: str) -> tuple[int, str]:
+        origin = {"Origin": server.address, "Sec-Fetch-Site": "same-origin"}
+        answer = server.get(
+            path, "root", "POST", data={"note": note, "why": WHY, "corrections": given}, headers=origin
+        )
+        return answer.status_code, answer.text
+
+    for given, status, said in (
+        ("{", 409, "they are no JSON"),
+        ("x" * 200_001, 422, "corrections"),
+        ("x" * 1_000_001, 413, "at most 1,000,000 bytes"),
+        ('{"c3": 1}', 409, "Airflow refused to start a run of feed_replays"),  # no DAG file has it
+    ):
+        code, text = post(given)
+        assert (code, said in text) == (status, True)
+    assert states(server) == before
+
+
 @pytest.mark.parametrize(
     "headers",
     [

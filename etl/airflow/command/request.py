@@ -28,13 +28,14 @@ from etl.airflow.run_form import FIELDS
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
 from etl.common.number_ranges import format_ranges, parse_ranges, shortened
-from etl.common.wording import pluralize
+from etl.common.wording import first_few, pluralize
 from etl.ledger.quarantine import RowSelection as Rows
 from etl.ledger.quarantine import held_rows, require_held
 from etl.pipeline.dag_names import replays_of
 from etl.pipeline.intervals import named_interval
 from etl.runs.follow import RunControl
 from etl.runs.replay import release, replay
+from etl.runs.replay.corrections import corrections_in
 from etl.runs.replay.plan import ReplayPlan, Selection, keep_or_drop, plan
 from etl.runs.replay.replay import Remedies
 from etl.runs.run import run as run_stream
@@ -53,7 +54,7 @@ _TITLES = {name: field.title for name, field in FIELDS.items()}
 DELIVERIES, START, END = _TITLES["deliveries"], _TITLES["start"], _TITLES["end"]
 CHANGED, UNREADABLE = _TITLES["accept_changed"], _TITLES["accept_unreadable"]
 FEWER, WHY = _TITLES["fewer"], _TITLES["why"]
-RELEASES, RELEASE = _TITLES["releases"], _TITLES["release"]
+RELEASES, RELEASE, CORRECTIONS = _TITLES["releases"], _TITLES["release"], _TITLES["corrections"]
 OVERRIDE = "Override parameters on existing runs"
 
 
@@ -216,6 +217,12 @@ def _release(
     """
     started, dsn, ids = time.monotonic(), workspace.services.postgres, _numbers(task_try)
     summary = Summary(pipeline=pipeline.name, stream="", run="", released=list(ids))
+    corrections = corrections_in(task_try.corrections or "", f'"{CORRECTIONS}"', workspace.settings.bounds)
+    if strangers := sorted(corrections.keys() - {*ids}):
+        raise SetupError(
+            f'"{CORRECTIONS}" has rows that "{RELEASE}" does not name: {first_few(strangers)}',
+            remedy="name these rows too, or leave their lines out",
+        )
 
     def began(run_id: str) -> None:
         became(run_id)
@@ -232,7 +239,7 @@ def _release(
             workspace,
             pipeline,
             still_held,
-            {},
+            corrections,
             who=who,
             why=why,
             progress=progress,

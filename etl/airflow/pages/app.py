@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
@@ -17,7 +17,7 @@ import psycopg2
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
-from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from psycopg2 import errorcodes
@@ -28,9 +28,11 @@ from etl.airflow.pages import columns, decisions, pages
 from etl.airflow.pages.choices import Action, Choice, StopChoice, rows_of
 from etl.airflow.pages.deciding import stops
 from etl.airflow.pages.deciding.rights import may_decide, permitted, with_dag
+from etl.airflow.pages.deciding.typed import corrections_of
 from etl.airflow.pages.pages import Wanted
 from etl.airflow.pages.records import LAST, reading
 from etl.airflow.pages.render import Frame, NotThere, Page, no_dag
+from etl.airflow.run_form import LONGEST_CORRECTIONS
 from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, SluiceError
 from etl.ledger.decisions import Action as Decision
@@ -49,6 +51,7 @@ POLICY = (
     "default-src 'none'; script-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
 )
+LONGEST_FORM = 1_000_000  # bytes: corrections in any script, and what is around them
 AWAY = "PostgreSQL, in which the ledger is, does not answer"
 
 Number = Annotated[int, Path(ge=1, le=LAST)]
@@ -57,6 +60,7 @@ Text = Annotated[str, Query(max_length=2_000, pattern="^[^\0]*$")]  # PostgreSQL
 Name = Annotated[str, Path(max_length=250, pattern="^[^\0]*$")]
 Why = Annotated[str, Form(max_length=2_000, pattern="^[^\0]*[^\\s\0][^\0]*$")]
 Note = Annotated[str, Form(max_length=4_000)]
+Typed = Annotated[str, Form(max_length=LONGEST_CORRECTIONS)]
 User = Annotated[BaseUser, Depends(get_user)]
 Link = Annotated[str, Query(pattern="^[0-9]{1,18}-[0-9]{1,18}$")]
 
@@ -67,7 +71,7 @@ router = APIRouter(dependencies=[READS])
 def _require_right(user: User, dag_id: Name, action: Action) -> None:
     if action not in may_decide(user, dag_id):
         raise HTTPException(403, "Forbidden")
-    if action == "release" and not with_dag([dag_id]):
+    if action != "discard" and not with_dag([dag_id]):
         raise HTTPException(409, f"{no_dag(dag_id)}. Nothing was changed")
 
 
@@ -92,6 +96,7 @@ def build() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.middleware("http")(_bounded)
     app.add_api_route("/", overview, methods=["GET"])
     app.include_router(router)
     app.include_router(decides)
@@ -100,6 +105,15 @@ def build() -> FastAPI:
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(Exception, _failed)
     return app
+
+
+async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Refuse what sends more than any form of these pages does, before it is read."""
+    length = request.headers.get("content-length", "")
+    if request.method != "POST" or (length.isdecimal() and int(length) <= LONGEST_FORM):
+        return await go_on(request)
+    text = f"A form has at most {LONGEST_FORM:,} bytes, and says how many. Nothing was changed."
+    return _html(pages.problem(Frame(), title="That is too much", text=text), 413)
 
 
 def overview(
@@ -252,15 +266,25 @@ def ask_for_batch(request: Request, user: User, choice: OfBatch) -> HTMLResponse
 
 
 @decides.post("/{dag_id}/quarantine/{row_id}/{action}")
-def decide_row(request: Request, user: User, choice: OfRow, why: Why, note: Note = "") -> RedirectResponse:
-    return _decide(request, user, choice, why, note)
+def decide_row(
+    request: Request, user: User, choice: OfRow, why: Why, note: Note = "", corrections: Typed = ""
+) -> RedirectResponse:
+    return _decide(request, user, choice, why, note, corrections)
 
 
 @decides.post("/{dag_id}/batch/{delivery_id}/{action}")
 def decide_batch(
-    request: Request, user: User, choice: OfBatch, why: Why, note: Note = ""
+    request: Request,
+    user: User,
+    choice: OfBatch,
+    why: Why,
+    note: Note = "",
+    corrections: UploadFile | None = None,
 ) -> RedirectResponse:
-    return _decide(request, user, choice, why, note)
+    given = (
+        corrections.file.read(LONGEST_CORRECTIONS * 4).decode("utf-8-sig", "replace") if corrections else ""
+    )
+    return _decide(request, user, choice, why, note, given)
 
 
 @decides_stops.get("/{dag_id}/stopped/{decision}")
@@ -301,24 +325,31 @@ def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
     )
 
 
-def _decide(request: Request, user: BaseUser, choice: Choice, why: str, note: str) -> RedirectResponse:
+def _decide(
+    request: Request, user: BaseUser, choice: Choice, why: str, note: str, corrections: str
+) -> RedirectResponse:
     """Decide on exactly the rows that were shown, and lead to the page that says what was done."""
     with _http_errors(request):
         digest, nonce = decisions.read_note(request, note, user, choice)
         dsn = find_postgres(settings_here())
         run_sent_before = decisions.run_id_of(nonce)
-        if choice.action == "release" and decisions.release_request_of(
+        if choice.action != "discard" and decisions.release_request_of(
             replays_of(choice.pipeline), run_sent_before
         ):
             return _leads_to_run(choice, run_sent_before)  # the form was sent twice
         with reading(dsn) as cursor:
             rows = rows_of(cursor, choice)
         decisions.require_shown(rows, digest, choice.pipeline)
-        if choice.action == "release":
-            run_id = decisions.trigger_release(choice, rows, user=user, why=why, nonce=nonce)
-            return _leads_to_run(choice, run_id)
-        discard(dsn, choice.pipeline, rows.ids, who=user.get_name(), why=why)
-        return _leads_to(f"../{choice.row or choice.delivery}")
+        if choice.action == "discard":
+            discard(dsn, choice.pipeline, rows.ids, who=user.get_name(), why=why)
+            return _leads_to(f"../{choice.row or choice.delivery}")
+        numbers, typed = rows.ids, None
+        if choice.action == "correct":
+            numbers, typed = corrections_of(choice, rows, corrections)
+        run_id = decisions.trigger_release(
+            choice.pipeline, numbers, user=user, why=why, nonce=nonce, corrections=typed
+        )
+        return _leads_to_run(choice, run_id)
 
 
 def _leads_to_run(choice: Choice, run_id: str) -> RedirectResponse:
@@ -347,7 +378,7 @@ def _answer(
         frame = Frame(
             airflow=airflow,
             up=up,
-            decides=decides if declared else decides - {"release", "decide"},
+            decides=decides if declared else decides & {"discard"},
             declared=declared,
         )
         return _html(make(cursor, frame))

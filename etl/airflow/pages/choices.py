@@ -10,10 +10,13 @@ from etl.airflow.pages.records import HeldId, fetch_rows
 from etl.common.database import Cursor
 from etl.ledger.decisions import Action as Decision
 
-Action = Literal["release", "discard"]
-Decides = Literal["release", "discard", "decide"]  # what a reader may: the last is of stopped batches
+Action = Literal["release", "correct", "discard"]  # of held rows; the second is a release of corrected ones
+Decides = Literal[
+    "release", "correct", "discard", "decide"
+]  # what a reader may: the last is of stopped batches
 
 MOST = 1_000  # rows in one decision from a page
+DOES = {"release": "Release", "correct": "Correct and release", "discard": "Discard"}
 
 
 @dataclass(frozen=True, kw_only=True)

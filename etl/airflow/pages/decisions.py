@@ -7,6 +7,7 @@ those very rows, for ten minutes; and only when the browser says that it comes f
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -65,13 +66,21 @@ def run_id_of(nonce: str) -> str:
     return f"release__{nonce}"
 
 
-def trigger_release(choice: Choice, rows: Rows, *, user: BaseUser, why: str, nonce: str) -> str:
-    """Trigger the DAG for the pipeline's replays as this user, and return the run's id.
+def trigger_release(
+    pipeline: str,
+    numbers: Sequence[int],
+    *,
+    user: BaseUser,
+    why: str,
+    nonce: str,
+    corrections: str | None = None,
+) -> str:
+    """Trigger the DAG for the pipeline's replays as this user, to release these rows, and return the run's id.
 
     The same form sent twice is the same run. Raises NeedsPerson where Airflow refuses.
     """
-    dag_id, run_id = replays_of(choice.pipeline), run_id_of(nonce)
-    form = RunForm(release=",".join(map(str, rows.ids)), why=why)
+    dag_id, run_id = replays_of(pipeline), run_id_of(nonce)
+    form = RunForm(release=",".join(map(str, numbers)), corrections=corrections, why=why)
     try:
         trigger_dag(
             dag_id,

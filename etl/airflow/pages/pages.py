@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from etl.airflow.pages import charts, formatting
-from etl.airflow.pages.choices import MOST, Choice, ReleaseRequest, Rows, StopChoice, rows_of
+from etl.airflow.pages.choices import DOES, MOST, Choice, ReleaseRequest, Rows, StopChoice, rows_of
 from etl.airflow.pages.columns import columns_of
 from etl.airflow.pages.heatmap import COLUMNS, TABLE_FAILED, Heatmap, heatmap, width
 from etl.airflow.pages.progress import progress_charts, progress_of
@@ -62,6 +62,7 @@ from etl.airflow.pages.rows import values as values_of
 from etl.airflow.pages.verdicts import broken_first, of_report, verdicts_of
 from etl.airflow.questions.addresses import question_address
 from etl.airflow.questions.question import SeenStop, decisions_on
+from etl.airflow.run_form import LONGEST_CORRECTIONS
 from etl.common.database import Cursor
 from etl.common.wording import pluralize
 from etl.ledger import activity
@@ -361,18 +362,7 @@ def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
 
     Raises NotThere.
     """
-    about = fetch_rows(
-        cursor,
-        "held_row",
-        HeldWhole,
-        pipeline=name,
-        row=number,
-        longest=LONGEST_WHOLE,
-        longest_report=LONGEST_REPORT,
-    )
-    if not about:
-        raise NotThere(f"{name} has no quarantined row {number}")
-    [it] = about
+    it = _held_whole(cursor, name, number)
     rules = fetch_rows(cursor, "rules", RuleRow, deliveries=[it.delivery_id])
     by_reason = {one.reason: one for one in verdicts_of(rules, read_report(it.report))}
     content = content_of(it.row)
@@ -389,10 +379,49 @@ def held_row(cursor: Cursor, name: str, frame: Frame, *, number: int) -> Page:
     )
 
 
+def _held_whole(cursor: Cursor, name: str, number: int) -> HeldWhole:
+    """Return one quarantined row. Raises NotThere."""
+    about = fetch_rows(
+        cursor,
+        "held_row",
+        HeldWhole,
+        pipeline=name,
+        row=number,
+        longest=LONGEST_WHOLE,
+        longest_report=LONGEST_REPORT,
+    )
+    if not about:
+        raise NotThere(f"{name} has no quarantined row {number}")
+    return about[0]
+
+
 def decision(cursor: Cursor, frame: Frame, *, choice: Choice, sign: Callable[[Rows], str]) -> Page:
-    """Show exactly which rows are decided on, and the form that asks why."""
+    """Show exactly which rows are decided on, and the form that asks why, and for corrections where these are made."""
     rows = rows_of(cursor, choice)
-    return render("decision.html", frame, choice=choice, rows=rows, note=sign(rows), MOST=MOST)
+    one = choice.row if choice.action == "correct" else None
+    it = None if one is None else _held_whole(cursor, choice.pipeline, one)
+    return render(
+        "decision.html",
+        frame,
+        choice=choice,
+        rows=rows,
+        note=sign(rows),
+        prefilled=_prefilled(it),
+        raw=it.raw if it and it.row is None else None,
+        MOST=MOST,
+        DOES=DOES,
+        LONGEST_CORRECTIONS=LONGEST_CORRECTIONS,
+    )
+
+
+def _prefilled(it: HeldWhole | None) -> str:
+    """Return the columns of the row that is to be corrected, as it is kept: written anew, a number might be another one.
+
+    It is an empty object where the row has no columns, or too many to be shown.
+    """
+    if it is None or it.row is None or len(it.row) != it.row_length:
+        return "{}"
+    return it.row
 
 
 def problem(frame: Frame, *, title: str, text: str, remedy: str = "") -> Page:

@@ -34,34 +34,41 @@ _REMEDY = "correct it in a file of corrections, as `sluice quarantine export` wr
 
 
 def read_corrections(file: Path, bounds: Bounds = DEFAULT) -> dict[int, dict[str, Any]]:
-    """Read columns to be set, by quarantine id, from JSON Lines such as `export` writes.
+    """Read columns to be set, by quarantine id, from a file of JSON Lines such as `export` writes.
+
+    Raises SetupError where the file can't be read, and as `corrections_in` does.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")  # a Windows editor begins a file with a mark
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"{file} can't be read: {error}", remedy="name a file of JSON Lines") from error
+    return corrections_in(text, str(file), bounds)
+
+
+def corrections_in(text: str, where: str, bounds: Bounds = DEFAULT) -> dict[int, dict[str, Any]]:
+    """Read columns to be set, by quarantine id, from JSON Lines; `where` says in messages of what.
 
     A line without a row, as `export` writes one of a malformed record, corrects nothing and is left out. Raises
-    SetupError where the file can't be read, a line is no correction, or a row is corrected twice.
+    SetupError where a line is no correction, or a row is corrected twice.
     """
     found: dict[int, dict[str, Any]] = {}
     without: list[int] = []
-    try:
-        # A Windows editor begins a file with a mark.
-        lines = file.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: a text may hold U+2028
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"{file} can't be read: {error}", remedy="name a file of JSON Lines") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.split("\n"), 1):  # not splitlines: a text may hold U+2028
         if not line.strip():
             continue
-        quarantine_id, values = _correction(f"{file}, line {number}", line, bounds)
+        quarantine_id, values = _correction(f"{where}, line {number}", line, bounds)
         if values is None:
             without.append(quarantine_id)
             continue
         if quarantine_id in found:
             raise SetupError(
-                f"{file}, line {number}: row {quarantine_id} is corrected twice", remedy="keep one"
+                f"{where}, line {number}: row {quarantine_id} is corrected twice", remedy="keep one"
             )
         found[quarantine_id] = values
     if without:
         log.warning(
             "%s: %s left out, without a row to correct: number %s",
-            file,
+            where,
             pluralize(len(without), "line"),
             first_few(without),
         )

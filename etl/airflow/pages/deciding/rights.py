@@ -27,7 +27,8 @@ def may_decide(user: BaseUser, pipeline: str) -> frozenset[Decides]:
     named = deciders(pipeline)
     if named and user.get_name() not in named:
         return frozenset()
-    triggers: dict[Action, str] = {"discard": pipeline, "release": replays_of(pipeline)}
+    beside = replays_of(pipeline)
+    triggers: dict[Action, str] = {"discard": pipeline, "release": beside, "correct": beside}
     found: set[Decides] = {action for action, dag_id in triggers.items() if may_trigger(user, dag_id)}
     if _has_right(user, pipeline, "PUT", DagAccessEntity.HITL_DETAIL):
         found.add("decide")
