@@ -14,7 +14,7 @@ import typer
 
 from etl.airflow.log_lines import WANTED, LineFormatter, marked
 from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, services, serving, status, suites
-from etl.cli.project import check, init, new
+from etl.cli.project import check, contract, init, new
 from etl.cli.shared import (
     Command,
     as_called,
@@ -129,6 +129,7 @@ def options(
 app.command()(init.init)
 app.command()(new.new)
 app.command()(check.check)
+app.command()(contract.contract)
 app.command()(services.up)
 app.command()(services.down)
 app.command(context_settings={"allow_interspersed_args": False})(airflow.airflow)

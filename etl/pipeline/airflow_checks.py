@@ -16,7 +16,7 @@ _PRESETS = frozenset(
 
 def airflow_problems(pipeline: Any) -> list[str]:
     """Name all that is wrong with the fields that are for Airflow, each as `field: what, and what is wanted`."""
-    found = [] if pipeline.schedule is None else _schedule_problems(pipeline.schedule)
+    found = [] if pipeline.schedule is None else schedule_problems(pipeline.schedule)
     found += _follow_problems(pipeline)
     found += _task_problems(pipeline)
     if not isinstance(pipeline.airflow, Airflow):
@@ -118,7 +118,7 @@ def _is_tag(tag: object) -> bool:
     return isinstance(tag, str) and 0 < len(tag) <= 100
 
 
-def _schedule_problems(schedule: object) -> list[str]:
+def schedule_problems(schedule: object) -> list[str]:
     """Name what is wrong with a schedule; empty when nothing is.
 
     It has to be one that Airflow takes, to come due at least once more, and to be the same at each look. What a function

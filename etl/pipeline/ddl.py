@@ -64,9 +64,12 @@ def _kept(match: re.Match[str]) -> str:
 
 def _parts(text: str) -> list[str]:
     """Part a text at the commas that are neither within brackets nor quoted."""
-    parts, depth, start, quote = [], 0, 0, ""
+    parts, depth, start, quote, escaped = [], 0, 0, "", False
     for at, char in enumerate(text):
-        if quote:
+        if escaped:
+            escaped = False
+        elif quote:
+            escaped = char == "\\" and quote != "`"
             quote = "" if char == quote else quote
         elif char in "`'\"":
             quote = char

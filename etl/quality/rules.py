@@ -13,7 +13,7 @@ from etl.common.errors import SetupError, VerdictUnknown
 from etl.common.settings import Settings
 from etl.pipeline import Pipeline
 from etl.quality import measure
-from etl.quality.suite import suite_digest
+from etl.quality.suite import read_json, suite_digest
 from etl.quality.verdict import Counts, StageRule, Verdict
 
 if TYPE_CHECKING:
@@ -124,6 +124,11 @@ def digest_of(pipeline: Pipeline, settings: Settings) -> str:
 
 def _suite_of(pipeline: Pipeline, settings: Settings) -> Path | Mapping[str, Any]:
     return suite_path(pipeline, settings) if pipeline.suite else NO_SUITE
+
+
+def suite_of(pipeline: Pipeline, settings: Settings) -> Mapping[str, Any]:
+    """Return the JSON of the suite that the pipeline is judged by today."""
+    return read_json(_suite_of(pipeline, settings))
 
 
 def compile_rules(

@@ -70,7 +70,7 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
 
     Raises SetupError only for a file that can't be read or is no suite at all.
     """
-    document = _document(source)
+    document = read_json(source)
     problems = [
         f"unknown key {key!r} in the suite{meant(key, SUITE_KEYS)}"
         for key in sorted(set(document) - SUITE_KEYS)
@@ -131,10 +131,11 @@ def _called(number: int, entry: Any) -> str:
 
 def suite_digest(source: Path | Mapping[str, Any]) -> str:
     """Return the digest that `read_suite` gives the suite, without a look at its rules."""
-    return _digest(_document(source))
+    return _digest(read_json(source))
 
 
-def _document(source: Path | Mapping[str, Any]) -> Mapping[str, Any]:
+def read_json(source: Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read the JSON of a suite, without a look at its rules. Raises SetupError for what is no suite."""
     where = str(source) if isinstance(source, Path) else "the suite"
     remedy = "give the path of a suite that GX wrote (ExpectationSuite.to_json_dict)"
     try:

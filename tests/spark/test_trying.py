@@ -15,6 +15,8 @@ import etl
 from etl.cli.suites import show
 from etl.common.errors import SetupError, TableRefused
 from etl.ledger.quarantine import RowSelection, held_rows
+from etl.operations.contracts import draft as contracts
+from etl.operations.contracts.document import dumped, parsed
 from etl.operations.suites.new_pipeline import draft
 from etl.operations.suites.try_out import Tried, try_out
 from etl.pipeline import Upsert
@@ -178,3 +180,43 @@ def test_a_drafted_pipeline_delivers_each_record_of_the_sample_it_was_drafted_fr
         assert (found.delivered, found.held, found.malformed) == (drafts.sample.records, 0, 0)
         assert list(found.columns) == [column.name for column in drafts.sample.columns]
         assert all(result.success for result in found.verdict.results)
+
+
+def test_a_pipeline_drafted_from_a_contract_runs_and_promises_the_same(home: Home) -> None:
+    home.judge(*RULES)
+    written = home.sluice_here("contract", "orders", "--version", "2.0.0")
+    assert written.returncode == 0, written.stderr
+    contract = parsed(written.stdout)
+    [table] = contract["schema"]
+    assert {one["name"]: (one["physicalType"], one.get("required")) for one in table["properties"]} == {
+        "id": ("bigint", True),
+        "shop": ("text", None),
+        "amount": ("double precision", None),
+        "at": ("timestamp with time zone", None),
+        "city": ("text", None),
+    }
+    assert [
+        (one["type"], one["schema" if one["type"] == "postgresql" else "format"])
+        for one in contract["servers"]
+    ] == [
+        ("postgresql", "warehouse"),
+        ("s3", "iceberg"),
+    ]
+    assert contract["servers"][1]["location"].endswith("/warehouse/orders")
+
+    table["properties"][0]["description"] = 'The order\'s number, \\ as "written"; not its place'
+    who = {"name": "a b", "logicalType": "integer", "logicalTypeOptions": {"format": "i64"}}
+    nested = {"name": "who", "logicalType": "object", "physicalType": "text", "properties": [who]}
+    table["properties"].append(nested)
+    contract.pop("description", None)
+    file = home.write("contract.yaml", dumped(contract))
+    drafts = contracts.draft("again", file, home.place.settings)
+    assert drafts.left_out == []
+    rows = [{"id": n, "amount": n - 1, "who": {"a b": n}} for n in range(25)]
+    home.write("again/a.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    assert home.run("again").delivered == 24
+    assert home.ask("SELECT amount, who FROM warehouse.again WHERE id = 7") == [(6.0, '{"a b":7}')]
+    assert home.ask("SELECT reasons FROM sluice.quarantine WHERE pipeline = 'again'") == [([NEGATIVE],)]
+
+    [again] = parsed(home.sluice_here("contract", "again").stdout)["schema"]
+    assert again["properties"] == table["properties"]

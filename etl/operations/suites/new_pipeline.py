@@ -3,62 +3,23 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from etl.common.errors import SetupError
 from etl.common.settings import Settings
-from etl.common.shipped import shipped
 from etl.common.wording import first_few, pluralize, visible
-from etl.operations.projects.writing import write_all
+from etl.operations.suites.drafts import Declaration, Places, drafted_suite
 from etl.operations.suites.profiling import MOST_VALUES, ColumnProfile, NumberProfile, TextProfile
 from etl.operations.suites.sample import Sample, SampledColumn, read_sample
 from etl.operations.suites.suggest import FEW_ROWS, NOT_NULL, Drafted, value_rules
-from etl.pipeline.checks import name_problems
-from etl.pipeline.ddl import ddl_columns, ddl_name
-from etl.pipeline.loader import load_files
 from etl.pipeline.patterns import inferred_format
 
 NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
 WHOLE = {"tinyint", "smallint", "int", "bigint"}
 KINDS = {"float": "FloatType", "double": "DoubleType"}  # what a profile calls the types with fractions
-DECLARATION = '''"""{title}: say here what a row is, and who lands the files.
-
-Drafted by `sluice new` from {records} of {file}.
-"""
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from etl.pipeline import Append, Files, Pipeline
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-SCHEMA = """
-{schema}
-"""
-
-
-def transform(df: DataFrame) -> DataFrame:
-    """Return the rows as they are read."""
-    return df
-
-
-PIPELINE = Pipeline(
-    name="{name}",
-    sources=(Files({source}),),  # below the landing
-    schema=SCHEMA,
-    transform=transform,
-    suite="{name}",
-    sink=Append(),
-)
-'''
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,68 +57,17 @@ def draft(name: str, file: Path, settings: Settings) -> Drafts:
 
     Raises SetupError, and writes nothing, where one is there, the name will not do, or the sample can't be read.
     """
-    if wrong := name_problems(name):
-        raise SetupError(first_few(wrong), remedy="take another name")
-    _require_project(settings)
-    pipeline, suite = settings.pipelines[0] / f"{name}.py", settings.suites[0] / f"{name}.json"
-    _require_new(name, pipeline, suite, settings)
+    places = Places.of(name, settings)
     sample = read_sample(file)
-    text = _declaration(name, sample)
-    _require_right(name, text, sample)
     rules = _suite(name, sample)
-    _write({pipeline: text, suite: json.dumps(rules, indent=2, ensure_ascii=False) + "\n"})
-    return Drafts(sample=sample, pipeline=pipeline, suite=suite, rules=len(rules["expectations"]))
+    remedy = "rename such columns, in a copy of the sample, and in the files that land"
+    places.write(_declaration(name, sample), rules, remedy=remedy)
+    return Drafts(
+        sample=sample, pipeline=places.pipeline, suite=places.suite, rules=len(rules["expectations"])
+    )
 
 
-def _write(files: Mapping[Path, str]) -> None:
-    """Write the files, all of them or none. Raises SetupError where one can't be written."""
-    try:
-        write_all(files)
-    except OSError as error:
-        raise SetupError(
-            f"{error.filename or 'A draft'} can't be written, and nothing was: {error.strerror}",
-            remedy="correct that, and try again",
-        ) from error
-
-
-def _require_project(settings: Settings) -> None:
-    if shipped("pipelines") in settings.pipelines[:1] or shipped("expectations") in settings.suites[:1]:
-        raise SetupError(
-            f"There is no project here: pipelines and suites in force are the shipped ones, in {settings.pipelines[0]}"
-            f" and {settings.suites[0]}",
-            remedy="`sluice init FOLDER` makes one; else name your folders as pipelines and suites in a sluice.toml here",
-        )
-
-
-def _require_new(name: str, pipeline: Path, suite: Path, settings: Settings) -> None:
-    if there := [str(path) for path in (pipeline, suite) if path.exists()]:
-        raise SetupError(
-            f"{' and '.join(there)}: there already, and not changed; nothing was written",
-            remedy="take another name",
-        )
-    folders = [folder for folder in settings.pipelines if folder.is_dir()]
-    if clash := next((one for one in load_files(folders) if one.name == name), None):
-        raise SetupError(
-            f"{name!r} is declared in {clash.file}; nothing was written", remedy="take another name"
-        )
-
-
-def _require_right(name: str, text: str, sample: Sample) -> None:
-    """Load the draft by itself. Raises SetupError with what is wrong with it, such as a column's name that none may have."""
-    with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
-        (Path(folder) / f"{name}.py").write_text(text, encoding="utf-8")
-        [loaded] = load_files([Path(folder)])
-    wrong, columns = list(loaded.wrong), [column.name for column in sample.columns]
-    if loaded.pipeline is not None and ddl_columns(loaded.pipeline.schema) != columns:
-        wrong.append(f"schema: it would not have the columns {', '.join(map(repr, columns))}")
-    if wrong:
-        raise SetupError(
-            f"A pipeline of this sample would have mistakes, and nothing was written: {first_few(wrong)}",
-            remedy="rename such columns, in a copy of the sample, and in the files that land",
-        )
-
-
-def _declaration(name: str, sample: Sample) -> str:
+def _declaration(name: str, sample: Sample) -> Declaration:
     suffix = "".join(sample.file.suffixes[-2:]) if sample.file.suffix == ".gz" else sample.file.suffix
     pattern = f"{name}/**/*{suffix}"
     source = [json.dumps(pattern)]
@@ -165,28 +75,21 @@ def _declaration(name: str, sample: Sample) -> str:
         source.append(f"format={json.dumps(sample.format)}")
     if sample.options:
         source.append(f"options={json.dumps(sample.options)}")
-    return DECLARATION.format(
-        title=name.capitalize(),
+    seen = f"{pluralize(sample.records, 'record')} of {visible(sample.file.name)}"
+    return Declaration(
         name=name,
-        records=pluralize(sample.records, "record"),
-        file=_within_quotes(visible(sample.file.name)),
+        title=f"{name.capitalize()}: say here what a row is, and who lands the files.",
+        origin=f"Drafted by `sluice new` from {seen}.",
+        columns={column.name: column.type for column in sample.columns},
         source=", ".join(source),
-        schema=_within_quotes(
-            ",\n".join(f"    {ddl_name(column.name)} {column.type}" for column in sample.columns)
-        ),
     )
-
-
-def _within_quotes(text: str) -> str:
-    """Write a text as it stands between three quotes of Python."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _suite(name: str, sample: Sample) -> dict[str, Any]:
     seen = f"{pluralize(sample.records, 'record')} of {visible(sample.file.name)}"
     rules = [rule.json() for column in sample.columns for rule in _rules(column, sample.records, seen)]
     notes = f"A draft by `sluice new` from {seen}. `sluice try {name} --input FILE` shows what it holds."
-    return {"name": name, "id": None, "expectations": rules, "meta": {}, "notes": notes}
+    return drafted_suite(name, rules, notes)
 
 
 def _rules(column: SampledColumn, records: int, seen: str) -> Iterator[Drafted]:
