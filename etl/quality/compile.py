@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
-from etl.quality.arguments import (
+from etl.quality.gx import engine_over, quiet_analysis
+from etl.quality.mistakes.arguments import (
     Refused,
-    contradictions,
     require_arguments,
     require_patterns,
     require_values,
 )
-from etl.quality.gx import engine_over, quiet_analysis
+from etl.quality.mistakes.contradictions import contradictions
 from etl.quality.planner import NotInThePass, Planner, RulePlan
 from etl.quality.suite import DeclaredRule, read_suite
 from etl.quality.verdict import FLAGS_PER_WORD, Severity, StageRule, Where

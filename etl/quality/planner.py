@@ -9,7 +9,6 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from etl.common.outcome import in_short
-from etl.quality.arguments import Refused
 from etl.quality.gx import (
     ROW_COUNT,
     SCHEMA_METRICS,
@@ -31,6 +30,7 @@ from etl.quality.metric_sources import (
     Sampled,
     Shape,
 )
+from etl.quality.mistakes.arguments import Refused
 from etl.quality.suite import DeclaredRule
 from etl.quality.trend_rules import LATEST, MEAN, Across
 from etl.spark.frames import quoted

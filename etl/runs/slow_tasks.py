@@ -340,7 +340,7 @@ def name_patterns(rules: Rules) -> None:
 
 def patterns_by_rule(rules: Rules) -> dict[str, Sequence[str]]:
     """Return the regular expressions of the rules that have some, by the rules' names."""
-    from etl.quality.arguments import patterns_of
+    from etl.quality.mistakes.arguments import patterns_of
 
     patterns = ((rule.declared.reason, patterns_of(rule.declared)) for rule in rules.suite.rules)
     return {reason: some for reason, some in patterns if some}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from etl.quality.arguments import mistakes
+from etl.quality.mistakes.arguments import mistakes
 from etl.quality.suite import read_suite
 from etl.quality.trend_rules import VALUES
 

@@ -61,7 +61,8 @@ def draft(name: str, file: Path, settings: Settings, *, table: str | None = None
 
 def _usable(promised: Promised) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     """Return the rules that a suite may have, the columns whose metrics they need, and what is wrong with the others."""
-    from etl.quality.arguments import contradictions, mistakes
+    from etl.quality.mistakes.arguments import mistakes
+    from etl.quality.mistakes.contradictions import contradictions
     from etl.quality.suite import read_suite
 
     names = {column.name for column in promised.columns}

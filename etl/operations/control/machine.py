@@ -21,7 +21,7 @@ from etl.common.paths import temporary_folder
 from etl.common.settings import Settings, config_file
 from etl.common.wording import first_few
 from etl.pipeline import loadable
-from etl.quality.arguments import mistakes
+from etl.quality.mistakes.arguments import mistakes
 from etl.quality.rules import suite_path
 from etl.quality.suite import read_suite
 from etl.services import JarSet

@@ -15,7 +15,7 @@ from etl.common.settings import Settings, load_settings
 from etl.common.wording import meant, pluralize
 from etl.pipeline.ddl import TYPES, unknown_types
 from etl.pipeline.loader import Loaded, load_files, require_name
-from etl.quality.arguments import mistakes
+from etl.quality.mistakes.arguments import mistakes
 from etl.quality.rules import suite_path
 from etl.quality.suite import read_suite
 

@@ -16,20 +16,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etl.common.outcome import in_short
+from etl.quality.mistakes.bounds import BOUNDS, bounds_of, has_zone, is_plain, word
+from etl.quality.mistakes.contradictions import (
+    BETWEEN,
+    GREATEST,
+    IN_SET,
+    LEAST,
+    MEDIAN,
+    NOT_IN_SET,
+    contradictions,
+)
 from etl.quality.suite import DeclaredRule, DeclaredSuite, wrong_json_schema
-from etl.quality.verdict import Severity
 from etl.spark.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType, StructType
 
-IN_SET, NOT_IN_SET = "expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"
 DISTINCT_IN_SET = "expect_column_distinct_values_to_be_in_set"
-NULL, NOT_NULL = "expect_column_values_to_be_null", "expect_column_values_to_not_be_null"
-BETWEEN = "expect_column_values_to_be_between"  # by Spark, in the pass; those of others by GX, in Python
-OF_A_COLUMN = ("expect_column_max_to_be_between", "expect_column_min_to_be_between")  # a value, of its type
-MEDIAN, QUANTILES = "expect_column_median_to_be_between", "expect_column_quantile_values_to_be_between"
+OF_A_COLUMN = (GREATEST, LEAST)  # a value, of its type; by GX, in Python
+QUANTILES = "expect_column_quantile_values_to_be_between"
 Z_SCORES = "expect_column_value_z_scores_to_be_less_than"
 DIVERGENCE = "expect_column_kl_divergence_to_be_less_than"
 ORDERED = ("expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing")
@@ -66,7 +72,6 @@ BARE = (
     "expect_column_distinct_values_to_equal_set",
     "expect_column_most_common_value_to_be_in_set",
 )
-BOUNDS = ("min_value", "max_value")
 STRICT = ("strict_min", "strict_max")
 _BEYOND = dict(zip(BOUNDS, (math.inf, -math.inf), strict=True))  # as a bound, nothing is within it
 _FROM_0 = re.compile(r"_count_|_lengths_|_stdev_|_proportion_")  # in a rule's name: of a figure of 0 or more
@@ -154,9 +159,7 @@ def _wrong_quantiles(expectation: Any) -> str | None:
         if not (isinstance(quantile, float) and 0 <= quantile <= 1):  # Spark fails at 1, and takes 1.0
             return f"its quantile {quantile!r} is no number from 0.0 to 1.0, written with a point: write 1 as 1.0"
     for one in ranges:
-        if not (
-            isinstance(one, list) and len(one) == 2 and all(end is None or _is_plain(end) for end in one)
-        ):
+        if not (isinstance(one, list) and len(one) == 2 and all(end is None or is_plain(end) for end in one)):
             return f"its value_range {one!r} is no pair of numbers such as [0, 5]; null is no bound"
         if None not in one and one[0] > one[1]:
             return f"its value_range {one!r} has nothing within: exchange its numbers"
@@ -203,10 +206,6 @@ _MISTAKES: Mapping[str, Callable[[Any], str | None]] = {
 }
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-
-
 def require_values(rule: DeclaredRule, schema: StructType, spark: SparkSession) -> None:
     """Raise Refused when the rule's arguments don't fit its columns: Spark would fail in mid-batch, or judge no row."""
     _require_families(rule, schema)
@@ -222,62 +221,6 @@ def require_values(rule: DeclaredRule, schema: StructType, spark: SparkSession) 
                 raise Refused(
                     f"its value_pairs_set has {_no_value_of(value, column, schema[column].dataType)}"
                 )
-
-
-def contradictions(rules: Sequence[DeclaredRule]) -> list[str]:
-    """Say of which two rules not both can hold, whatever a batch has, but for one without such values.
-
-    They are of one column and one condition, and neither is about information alone: those stop and hold nothing.
-    """
-    judging = [rule for rule in rules if rule.severity is not Severity.INFO]
-    return [
-        f"{one.named} and {other.named} contradict each other: {why}"
-        for one, other in combinations(judging, 2)
-        if _domain(one) == _domain(other) and (why := _contradict(one, other))
-    ]
-
-
-def _domain(rule: DeclaredRule) -> tuple[Any, ...]:
-    conditions = ("row_condition", "condition_parser", "filter_conditions")
-    return (rule.columns, *(repr(getattr(rule.expectation, name, None)) for name in conditions))
-
-
-def _contradict(one: DeclaredRule, other: DeclaredRule) -> str | None:
-    """Say why two rules over the same rows can't both hold, each for as many of them as its `mostly` asks."""
-    if sum(getattr(each.expectation, "mostly", 1) for each in (one, other)) <= 1:
-        return None
-    by_kind = {one.kind: one.expectation, other.kind: other.expectation}
-    if by_kind.keys() == {NULL, NOT_NULL}:
-        return "no value is both null and not null; take one out"
-    if by_kind.keys() == {IN_SET, NOT_IN_SET}:
-        allowed, excluded = by_kind[IN_SET].value_set, by_kind[NOT_IN_SET].value_set
-        if allowed and all(value in excluded for value in allowed):
-            return "the one excludes all that the other allows; take values out of one, or one of them"
-    if one.kind == other.kind == IN_SET:
-        sets = one.expectation.value_set, other.expectation.value_set
-        if all(map(_are_numbers, sets)) and not any(value in sets[1] for value in sets[0]):
-            return "no value is in both of their sets; take one out, or make one set of both"
-    if one.kind == other.kind and _bounds_apart(one, other):
-        return "nothing is within the bounds of both; take one out, or correct a bound"
-    return None
-
-
-def _are_numbers(values: Sequence[Any]) -> bool:
-    """Tell whether a set has numbers alone: two texts that differ may be one value of their column, as "1" and "1.0"."""
-    return bool(values) and all(map(_is_plain, values))
-
-
-def _bounds_apart(one: DeclaredRule, other: DeclaredRule) -> bool:
-    """Tell whether the bounds of two rules of one kind leave nothing that is within both."""
-    return _ends_below(one, other) or _ends_below(other, one)
-
-
-def _ends_below(one: DeclaredRule, other: DeclaredRule) -> bool:
-    high, low = _bounds(one).get("max_value"), _bounds(other).get("min_value")
-    if high is None or low is None or (_word(high), _has_zone(high)) != (_word(low), _has_zone(low)):
-        return False
-    strict = getattr(one.expectation, "strict_max", False) or getattr(other.expectation, "strict_min", False)
-    return bool(high < low or (strict and high == low))
 
 
 def _require_families(rule: DeclaredRule, schema: StructType) -> None:
@@ -324,7 +267,7 @@ def _family(kind: DataType) -> str | None:
 
 def _require_bounds(rule: DeclaredRule) -> None:
     """Raise Refused for bounds that can't be compared, or with nothing between them."""
-    bounds = _bounds(rule)
+    bounds = bounds_of(rule)
     for name, value in bounds.items():
         if isinstance(value, float) and (math.isnan(value) or value == _BEYOND[name]):
             raise Refused(
@@ -338,11 +281,11 @@ def _require_bounds(rule: DeclaredRule) -> None:
         return
     low, high = bounds.values()
     told = f"its bounds {_shown(low)} and {_shown(high)} are"
-    if _word(low) != _word(high):
+    if word(low) != word(high):
         raise Refused(
-            f"{told} a {_word(low)} and a {_word(high)}, which can't be compared: write both in the same way"
+            f"{told} a {word(low)} and a {word(high)}, which can't be compared: write both in the same way"
         )
-    if _has_zone(low) != _has_zone(high):
+    if has_zone(low) != has_zone(high):
         raise Refused(
             f"{told} a moment with a zone and one without, which can't be compared: write both with a zone, or both"
             " without"
@@ -363,26 +306,21 @@ def _require_bounds(rule: DeclaredRule) -> None:
 
 def _require_bounds_of(rule: DeclaredRule, kind: DataType) -> None:
     """Raise Refused for a bound of another type than the column that it is compared with."""
-    for name, value in _bounds(rule).items():
+    for name, value in bounds_of(rule).items():
         column = rule.columns[0]
         why = _misfit_in_python(value, column, kind) if rule.kind in OF_A_COLUMN else None
         if why := why or _misfit_of_bound(value, column, kind):
             raise Refused(f"its {name} {_shown(value)} {why}")
 
 
-def _bounds(rule: DeclaredRule) -> dict[str, Any]:
-    bounds = {name: getattr(rule.expectation, name, None) for name in BOUNDS}
-    return {name: value for name, value in bounds.items() if value is not None}
-
-
 def _misfit_of_bound(value: Any, column: str, kind: DataType) -> str | None:
     """Say why a bound can't be compared with a column; None where it can be, or GX or Spark tells it."""
     told = kind.simpleString()
     if isinstance(value, dt.date) and _is_number(kind):
-        return f"is a {_word(value)}, and {column} is {told}: write a number"
+        return f"is a {word(value)}, and {column} is {told}: write a number"
     if isinstance(value, float) and told in _EXAMPLES:
         return f"is a number, and {column} is {told}: write it such as {_EXAMPLES[told]!r}"
-    if _has_zone(value) and told in ("date", "timestamp_ntz"):
+    if has_zone(value) and told in ("date", "timestamp_ntz"):
         return f"has a zone, and {column} is {told}, which has none: write it without"
     return None
 
@@ -398,26 +336,16 @@ def _misfit_in_python(value: Any, column: str, kind: DataType) -> str | None:
     if not isinstance(value, dt.date) or told == "string" or _is_number(kind):
         return None
     if told not in _EXAMPLES:
-        return f"is a {_word(value)}, and {column} is {told}: write its values as the column has them"
-    if _has_zone(value) and told == "timestamp":
+        return f"is a {word(value)}, and {column} is {told}: write its values as the column has them"
+    if has_zone(value) and told == "timestamp":
         return f"has a zone, and the value of {column} that it is compared with has none: write it in UTC, without"
     return None
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, dt.datetime):
-        return "moment"
-    return "day" if isinstance(value, dt.date) else "number"
 
 
 def _is_number(kind: DataType) -> bool:
     from pyspark.sql.types import NumericType
 
     return isinstance(kind, NumericType)
-
-
-def _has_zone(value: Any) -> bool:
-    return isinstance(value, dt.datetime) and value.tzinfo is not None
 
 
 def _shown(value: Any) -> str:
