@@ -32,7 +32,7 @@ def drawn(batches: int) -> dict[str, Callable[[Cursor], Page]]:
         "all pipelines": lambda cursor: pages.overview(cursor, lambda names: names, Frame()),
         "pipeline": lambda cursor: pages.pipeline(cursor, "feed", Frame()),
         "pipeline, long ago": lambda cursor: pages.pipeline(cursor, "feed", Frame(), before=batches // 2),
-        "rule": lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE),
+        "rule": lambda cursor: pages.rule(cursor, "feed", Frame(), known_by=RULE),
         "column": lambda cursor: columns.column(cursor, "feed", Frame(), column="c3"),
         "run": lambda cursor: pages.dag_run(cursor, "feed", Frame(), dag="feed", run_id="scheduled__99"),
         "batch": lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=batches),

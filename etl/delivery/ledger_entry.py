@@ -143,6 +143,9 @@ def insert_quality(cursor: Cursor, delivery_id: int, verdict: Verdict, report: s
             r.element_count,
             r.unexpected_count,
             r.where,
+            None if r.rule_id == r.reason else r.rule_id,
+            r.dimension,
+            r.owner,
         )
         for r in verdict.results
     ]

@@ -119,6 +119,9 @@ def _result(suite: CompiledSuite, rule: CompiledRule, counts: Counts, by_gx: Map
         where=rule.where,
         stops=declared.severity is Severity.CRITICAL and not outcome.success,
         result=_as_json(suite, declared, outcome),
+        rule_id=declared.rule_id,
+        dimension=declared.dimension,
+        owner=declared.owner,
     )
 
 

@@ -36,6 +36,10 @@ EXPECTATION_KEYS = frozenset(
 _RENAMED = {"expectation_suite_name": "name", "evaluation_parameters": "suite_parameters"}
 _GONE = ("data_asset_type", "ge_cloud_id")
 OF_OBJECTS = frozenset({"result_format", "quantile_ranges"})  # arguments that may be one without a parameter
+DIMENSIONS = (  # of quality, as the Open Data Contract Standard names them
+    *("accuracy", "completeness", "conformity", "consistency", "coverage", "timeliness", "uniqueness"),
+)
+LONGEST_ID = 300  # characters by which pages know a rule
 RESERVED_REASONS = frozenset({"malformed", "late", "future"})
 
 
@@ -50,6 +54,14 @@ class DeclaredRule:
     columns: tuple[str, ...]  # the columns it speaks of, in GX's order; none for a rule about the table
     expectation: Any  # GX's Expectation
     across: Across | None = None  # compared with the batches before
+    rule_id: str | None = None  # what it is known by over its names; None: its reason
+    dimension: str | None = None  # what of quality it is about
+    owner: str | None = None  # who is asked about it; None: whoever is about the pipeline
+
+    @property
+    def known_by(self) -> str:
+        """Return what its history is kept by."""
+        return self.rule_id or self.reason
 
     @property
     def named(self) -> str:
@@ -200,6 +212,25 @@ def _declared(number: int, entry: Any) -> DeclaredRule:
         severity=Severity(expectation.severity.value),
         columns=columns,
         expectation=expectation,
+        rule_id=_text_of(meta, "id", longest=LONGEST_ID),
+        dimension=_dimension(meta),
+        owner=_text_of(meta, "owner", longest=100),
+    )
+
+
+def _text_of(meta: Mapping[str, Any], key: str, *, longest: int) -> str | None:
+    given = meta.get(key)
+    if given is None or (isinstance(given, str) and 0 < len(given.strip()) <= longest):
+        return given
+    raise ValueError(f"its meta.{key} is {given!r}, and no text of 1 to {pluralize(longest, 'character')}")
+
+
+def _dimension(meta: Mapping[str, Any]) -> str | None:
+    given = meta.get("dimension")
+    if given is None or given in DIMENSIONS:
+        return given
+    raise ValueError(
+        f"its meta.dimension is {given!r}{meant(str(given), DIMENSIONS)}, and none of {', '.join(DIMENSIONS)}"
     )
 
 
@@ -336,7 +367,13 @@ def _reasons_in_conflict(rules: list[DeclaredRule]) -> list[str]:
         for rule in rules
         if rule.reason in RESERVED_REASONS
     ]
-    return doubled + reserved
+    known = Counter(rule.known_by for rule in rules)
+    shared = [
+        f"{rule.named}: its meta.id {rule.rule_id!r} is what another rule is known by, by its id or its name: take another"
+        for rule in rules
+        if rule.rule_id is not None and known[rule.rule_id] > 1
+    ]
+    return doubled + reserved + shared
 
 
 def wrong_json_schema(schema: Any) -> str | None:

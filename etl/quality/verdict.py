@@ -79,6 +79,14 @@ class RuleResult:
     where: Where  # evaluated in the pass, by GX on the staged rows, or from schema and row count
     stops: bool  # this expectation's failure keeps the batch from being delivered
     result: Mapping[str, Any]  # GX's ExpectationValidationResult as JSON
+    rule_id: str | None = None  # what it is known by over its names; None: its reason
+    dimension: str | None = None  # what of quality it is about
+    owner: str | None = None  # who is asked about it; None: whoever is about the pipeline
+
+    @property
+    def known_by(self) -> str:
+        """Return what its history is kept by."""
+        return self.rule_id or self.reason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ FROM sluice.delivery d WHERE d.delivery_id = %(delivery)s
 -- name: insert_quality_rules
 -- The verdict rule by rule.
 INSERT INTO sluice.quality_rule (delivery_id, number, reason, expectation, severity, success, element_count,
-    unexpected_count, evaluated) VALUES %s
+    unexpected_count, evaluated, rule_id, dimension, owner) VALUES %s
 
 -- name: insert_column_metrics
 -- What the columns of the batch looked like.

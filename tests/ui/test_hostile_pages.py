@@ -158,7 +158,7 @@ def every_page(dsn: str, delivery: int, text: str) -> list[Page]:
     makes: list[Make] = [
         lambda cursor: pages.overview(cursor, lambda names: names, Frame()),
         lambda cursor: pages.pipeline(cursor, "feed", Frame(), before=delivery + 1),
-        lambda cursor: pages.rule(cursor, "feed", Frame(), reason=text),
+        lambda cursor: pages.rule(cursor, "feed", Frame(), known_by=text),
         lambda cursor: columns.column(cursor, "feed", Frame(), column=text),
         lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=delivery),
         lambda cursor: pages.dag_run(

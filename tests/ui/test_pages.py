@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import psycopg2
 import pytest
@@ -44,8 +44,8 @@ PAGES: dict[str, Make] = {
     "pipeline": lambda cursor: pages.pipeline(cursor, "feed", Frame()),
     "pipeline, long ago": lambda cursor: pages.pipeline(cursor, "feed", Frame(), before=BATCHES // 2),
     "pipeline of 400 rules": lambda cursor: pages.pipeline(cursor, "wide", Frame()),
-    "rule": lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE),
-    "rule, long ago": lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE, before=BATCHES // 2),
+    "rule": lambda cursor: pages.rule(cursor, "feed", Frame(), known_by=RULE),
+    "rule, long ago": lambda cursor: pages.rule(cursor, "feed", Frame(), known_by=RULE, before=BATCHES // 2),
     "column": lambda cursor: columns.column(cursor, "feed", Frame(), column="c3"),
     "column, long ago": lambda cursor: columns.column(
         cursor, "feed", Frame(), column="c3", before=BATCHES // 2
@@ -229,7 +229,7 @@ def test_a_rule_page_leads_on_past_batches_that_it_did_not_judge(history: str) -
     metrics = "DELETE FROM sluice.column_metric WHERE delivery_id = 9990"
     with changed(history, gap, metrics) as cursor:
         first, second = (
-            pages.rule(cursor, "feed", Frame(), reason=RULE, before=before) for before in (LAST, 9761)
+            pages.rule(cursor, "feed", Frame(), known_by=RULE, before=before) for before in (LAST, 9761)
         )
         column = columns.column(cursor, "feed", Frame(), column="c3")
     assert [re.findall(r"before=(\d+)", page.html) for page in (first, second, column)] == [
@@ -238,7 +238,7 @@ def test_a_rule_page_leads_on_past_batches_that_it_did_not_judge(history: str) -
         ["9761"],
     ]
     assert "No rule of this name judged these batches" in shown(second)
-    last, _ = draw(history, lambda cursor: pages.rule(cursor, "feed", Frame(), reason=RULE, before=241))
+    last, _ = draw(history, lambda cursor: pages.rule(cursor, "feed", Frame(), known_by=RULE, before=241))
     assert "before=" not in last.html  # these were the first 240
     assert [">newest</a>" in page.html for page in (first, second, column, last)] == [
         False,
@@ -246,6 +246,26 @@ def test_a_rule_page_leads_on_past_batches_that_it_did_not_judge(history: str) -
         False,
         True,
     ]
+
+
+def test_a_rule_that_was_renamed_has_one_history_under_its_newest_name(history: str) -> None:
+    renamed = f"""UPDATE sluice.quality_rule
+                  SET rule_id = reason, reason = 'a <new> name', dimension = 'accuracy', owner = 'ann <b>'
+                  WHERE delivery_id BETWEEN 9900 AND 10000 AND reason = '{RULE}'"""
+    with changed(history, renamed) as cursor:
+        page = pages.rule(cursor, "feed", Frame(), known_by=RULE)
+        whole = pages.pipeline(cursor, "feed", Frame())
+        batch = pages.batch(cursor, "feed", Frame(), delivery=10000)
+        cursor.execute(
+            "SELECT DISTINCT rule_id FROM sluice.quality_rule_history WHERE reason = 'a <new> name'"
+        )
+        assert cursor.fetchall() == [(RULE,)]
+    assert "broken in 80 of the 240 batches looked at" in shown(page)
+    assert "<h1>a &lt;new&gt; name</h1>" in page.html
+    assert f"Also called: {RULE}" in shown(page)
+    assert whole.html.count(f"rule?name={quote(RULE)}") == whole.html.count("a &lt;new&gt; name") > 0
+    for one in (page, batch):
+        assert "accuracy · ask ann &lt;b&gt;" in one.html
 
 
 def test_only_the_newest_batches_say_since_when_a_rule_is_broken(history: str) -> None:
@@ -315,7 +335,9 @@ def test_the_links_of_a_rule_with_a_long_name_lead_to_it(history: str) -> None:
         for page in (whole, pages.stopped(cursor, "wide", Frame())):
             [key] = [one for one in keys(page, r"rule\?name") if one.startswith("rule 1 ")]
             assert key == LONG_RULE[:300]
-            assert "broken in 60 of the 60 batches" in shown(pages.rule(cursor, "wide", Frame(), reason=key))
+            assert "broken in 60 of the 60 batches" in shown(
+                pages.rule(cursor, "wide", Frame(), known_by=key)
+            )
         [key] = [one for one in keys(whole, r"quarantine\?rule") if one.startswith("rule 1 ")]
         rows = pages.quarantine(cursor, "wide", Frame(), wanted=Wanted(rule=key)).html
         [number, *_] = re.findall(r'href="quarantine/(\d+)"', rows)

@@ -47,6 +47,9 @@ def failed(severity: Severity, *, about_rows: bool) -> Judge:
             where="pass",
             stops=severity is Severity.CRITICAL,
             result={},
+            rule_id="rule-1",
+            dimension="accuracy",
+            owner="ann",
         )
         stops = ("the rule failed",) if result.stops else ()
         return Verdict(
@@ -85,6 +88,8 @@ def test_a_batch_says_whether_its_delivered_rows_are_good(
 ) -> None:
     at.deliver(ROWS, bad, **({"judged": judged} if judged else {}))
     assert stands(at).standing == state
+    known = oracle.ask(at.dsn, "SELECT reason, rule_id, dimension, owner FROM sluice.quality_rule_history")
+    assert known == [("the rule", "rule-1", "accuracy", "ann")] * bool(judged)
 
 
 @pytest.mark.parametrize("bad", [(), (3,), range(10)])

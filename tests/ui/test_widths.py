@@ -83,7 +83,7 @@ def makes(ledger: str) -> dict[str, Make]:
         "nothing yet": lambda cursor: pages.overview(cursor, lambda _: [], Frame()),
         "pipeline": lambda cursor: pages.pipeline(cursor, FEED, Frame()),
         "pipeline that fails": lambda cursor: pages.pipeline(cursor, "failing", Frame()),
-        "rule": lambda cursor: pages.rule(cursor, FEED, Frame(), reason=RULE),
+        "rule": lambda cursor: pages.rule(cursor, FEED, Frame(), known_by=RULE),
         "column": lambda cursor: columns.column(cursor, FEED, Frame(), column="c4"),
         "batch": lambda cursor: pages.batch(cursor, FEED, DECIDES, delivery=58),
         "run": lambda cursor: pages.dag_run(

@@ -248,3 +248,43 @@ def test_arguments_that_gx_judges_by_are_taken() -> None:
     }
     rules = [{"type": f"expect_{kind}", "kwargs": {"column": "a"} | kwargs} for kind, kwargs in taken.items()]
     assert mistakes(read_suite(suite(*rules))) == []
+
+
+def test_a_rule_says_what_it_is_known_by_what_it_is_about_and_who_is_asked() -> None:
+    meta = {"name": "new name", "id": "old name", "dimension": "accuracy", "owner": "ann"}
+    first, second = read_suite(
+        suite(
+            {"type": NOT_NULL, "kwargs": {"column": "a"}, "meta": meta},
+            {"type": NOT_NULL, "kwargs": {"column": "b"}},
+        )
+    ).rules
+    assert (first.reason, first.known_by, first.dimension, first.owner) == (
+        "new name",
+        "old name",
+        "accuracy",
+        "ann",
+    )
+    assert (second.known_by, second.dimension, second.owner) == (f"{NOT_NULL}(b)", None, None)
+
+
+@pytest.mark.parametrize(
+    ("meta", "told"),
+    [
+        ({"id": ""}, "its meta.id is '', and no text of 1 to 300 characters"),
+        ({"id": 7}, "its meta.id is 7, and no text of 1 to 300 characters"),
+        ({"owner": ["a"]}, "its meta.owner is ['a'], and no text of 1 to 100 characters"),
+        (
+            {"dimension": "acuracy"},
+            "its meta.dimension is 'acuracy'; did you mean accuracy?, and none of accuracy, ",
+        ),
+        ({"dimension": ["accuracy"]}, "its meta.dimension is ['accuracy']"),
+        (
+            {"id": "taken"},
+            "its meta.id 'taken' is what another rule is known by, by its id or its name: take another",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_rules_id_dimension_or_owner_is_told(meta: dict[str, Any], told: str) -> None:
+    other = {"type": NOT_NULL, "kwargs": {"column": "b"}, "meta": {"name": "taken"}}
+    [problem] = problems({"type": NOT_NULL, "kwargs": {"column": "a"}, "meta": meta}, other)
+    assert told in problem

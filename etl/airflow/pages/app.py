@@ -179,7 +179,7 @@ def dag_run(
 @router.get("/{dag_id}/rule")
 def rule(request: Request, dag_id: Name, name: Text, before: Before = LAST) -> HTMLResponse:
     return _answer(
-        request, lambda cursor, frame: pages.rule(cursor, dag_id, frame, reason=name, before=before)
+        request, lambda cursor, frame: pages.rule(cursor, dag_id, frame, known_by=name, before=before)
     )
 
 

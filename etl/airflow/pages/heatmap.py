@@ -33,7 +33,8 @@ class Cell:
 class Line:
     """One rule."""
 
-    reason: str
+    known_by: str  # over its names
+    reason: str  # its name in the newest batch of the map
     severity: str
     broken: int  # batches of the map in which rows broke it, or it failed
     failed: int  # of them, those in which it failed: `mostly` is considered
@@ -58,14 +59,14 @@ def heatmap(batches: Sequence[BatchRow], rules: Sequence[RuleRow]) -> Heatmap:
 
     Rules that failed most come first, then those broken most, then by severity and in the order of the suite.
     """
-    newest = list(batches)[: width(len({rule.reason for rule in rules}))]
+    newest = list(batches)[: width(len({rule.known_by for rule in rules}))]
     columns = {batch.delivery_id: index for index, batch in enumerate(reversed(newest))}
-    by_reason: dict[str, list[RuleRow]] = {}
+    by_id: dict[str, list[RuleRow]] = {}
     for rule in rules:
         if rule.delivery_id in columns:
-            by_reason.setdefault(rule.reason, []).append(rule)
+            by_id.setdefault(rule.known_by, []).append(rule)
     lines = sorted(
-        (_line(reason, verdicts, columns) for reason, verdicts in by_reason.items()),
+        (_line(verdicts, columns) for verdicts in by_id.values()),
         key=_importance,
     )
     most = max(1, MOST_CELLS // max(len(columns), 1))
@@ -82,13 +83,14 @@ def _importance(line: Line) -> tuple[int, int, int]:
     return (-line.failed, -line.broken, severity)
 
 
-def _line(reason: str, verdicts: Sequence[RuleRow], columns: dict[int, int]) -> Line:
+def _line(verdicts: Sequence[RuleRow], columns: dict[int, int]) -> Line:
     cells: list[Cell | None] = [None] * len(columns)
     for verdict in verdicts:
         cells[columns[verdict.delivery_id]] = cell(verdict)
     newest = max(verdicts, key=lambda verdict: columns[verdict.delivery_id])
     return Line(
-        reason=reason,
+        known_by=newest.known_by,
+        reason=newest.reason,
         severity=newest.severity,
         broken=sum(verdict.broken for verdict in verdicts),
         failed=sum(not verdict.success for verdict in verdicts),

@@ -230,21 +230,21 @@ def dag_run(
     )
 
 
-def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = LAST) -> Page:
-    """Show one rule over time. Raises NotThere where the last batches were judged by no such rule."""
+def rule(cursor: Cursor, name: str, frame: Frame, *, known_by: str, before: int = LAST) -> Page:
+    """Show one rule over time, by all its names. Raises NotThere where the last batches were judged by no such rule."""
     row = pipeline_row(cursor, name)
     verdicts = fetch_rows(
         cursor,
         "rule_history",
         VerdictRow,
         pipeline=name,
-        reason=reason,
+        rule=known_by,
         before=before,
         limit=charts.BATCHES,
     )
     if not verdicts and before == LAST:
         raise NotThere(
-            f"The last {charts.BATCHES} batches of {name} were judged by no rule {formatting.cut(reason)!r}"
+            f"The last {charts.BATCHES} batches of {name} were judged by no rule {formatting.cut(known_by)!r}"
         )
     fresh = [one for one in verdicts if one.kind != "release"]
     streak = list(takewhile(lambda one: one.broken, fresh))
@@ -252,7 +252,10 @@ def rule(cursor: Cursor, name: str, frame: Frame, *, reason: str, before: int = 
         "rule.html",
         frame,
         row=row,
-        reason=reason,
+        known_by=known_by,
+        reason=verdicts[0].reason if verdicts else known_by,
+        about=verdicts[0] if verdicts else None,
+        names=list(dict.fromkeys(one.reason for one in verdicts))[1:],
         verdicts=verdicts[: 2 * LISTED],
         is_newest=before == LAST,
         last=fresh[0] if fresh and before == LAST else None,
@@ -436,8 +439,8 @@ def _rules(cursor: Cursor, batches: Sequence[BatchRow]) -> list[RuleRow]:
 def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
     """Return the rules that failed in the pipeline's last batch, or for which rows of that batch are held.
 
-    Of each rule that is name, what was seen, severity. Those about the table come first: they alone make a
-    batch delivered with a broken rule.
+    Of each rule that is what it is known by, name, what was seen, severity. Those about the table come first: they alone
+    make a batch delivered with a broken rule.
     """
     columns = [one.delivery_id for one in shown.batches]  # releases may have come after the last batch
     if row.delivery_id not in columns:
@@ -446,7 +449,9 @@ def _failing(shown: Heatmap, row: PipelineRow) -> list[list[str]]:
     for line in shown.lines:
         last = line.cells[column]
         if last is not None and last.shade != "h0" and not (last.tolerated and line.severity == "info"):
-            failing.append((last.shade != TABLE_FAILED, line.reason, last.title, line.severity))
+            failing.append(
+                (last.shade != TABLE_FAILED, line.known_by, line.reason, last.title, line.severity)
+            )
     return [rest for _, *rest in sorted(failing, key=lambda one: one[0])]
 
 

@@ -197,6 +197,9 @@ class RuleRow(Judged):
     delivery_id: int
     number: int
     reason: str
+    known_by: str  # over its names
+    dimension: str | None
+    owner: str | None
     expectation: str
     severity: str
     evaluated: str
@@ -206,6 +209,9 @@ class RuleRow(Judged):
 class VerdictRow(Judged, CommittedRow):
     """One of a rule's verdicts over time."""
 
+    reason: str
+    dimension: str | None
+    owner: str | None
     expectation: str
     severity: str
 

@@ -28,6 +28,9 @@ class Observed:
     """What GX saw of one expectation."""
 
     reason: str = ""
+    known_by: str = ""
+    dimension: str | None = None
+    owner: str | None = None
     kind: str = ""
     severity: str = ""
     success: bool | None = None
@@ -98,10 +101,15 @@ def _observed(entry: Mapping[str, Any]) -> Observed:
         arguments.pop("condition_parser", None)
     samples = result.get("partial_unexpected_list")
     raw = as_json(result)
-    kind, name = str(config.get("type") or ""), _table(config.get("meta")).get("name")
+    kind, meta = str(config.get("type") or ""), _table(config.get("meta"))
     spoken = ", ".join(str(column) for column in columns)
+    reason = str(meta.get("name") or (f"{kind}({spoken})" if spoken else kind))[:LONGEST_REASON]
+    dimension, owner = (cut(meta[name], 100) if meta.get(name) else None for name in ("dimension", "owner"))
     return Observed(
-        reason=str(name or (f"{kind}({spoken})" if spoken else kind))[:LONGEST_REASON],
+        reason=reason,
+        known_by=str(meta.get("id") or reason)[:LONGEST_REASON],
+        dimension=dimension,
+        owner=owner,
         kind=cut(kind, 200),
         severity=cut(str(config.get("severity") or "critical"), 20),
         success=bool(entry.get("success")),

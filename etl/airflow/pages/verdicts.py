@@ -15,6 +15,9 @@ class Verdict(Judged):
 
     number: int
     reason: str
+    known_by: str
+    dimension: str | None
+    owner: str | None
     kind: str
     severity: str
     observed: Observed
@@ -25,6 +28,9 @@ def verdicts_of(rules: Sequence[RuleRow], report: Report) -> list[Verdict]:
         Verdict(
             number=one.number,
             reason=one.reason,
+            known_by=one.known_by,
+            dimension=one.dimension,
+            owner=one.owner,
             kind=one.expectation,
             severity=one.severity,
             success=one.success,
@@ -42,6 +48,9 @@ def of_report(report: Report) -> list[Verdict]:
         Verdict(
             number=number,
             reason=observed.reason,
+            known_by=observed.known_by,
+            dimension=observed.dimension,
+            owner=observed.owner,
             kind=observed.kind,
             severity=observed.severity,
             success=bool(observed.success),

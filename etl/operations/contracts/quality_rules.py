@@ -6,6 +6,7 @@ where what holds for each batch holds for the table; else it is written as it is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,6 +28,7 @@ OPERATORS = (
     *("mustBeLessOrEqualTo", "mustBeBetween", "mustNotBeBetween"),
 )
 # What Great Expectations judges when the batch is staged: too late to hold a row, so a warning of these is refused.
+_STABLE = re.compile(r"[A-Za-z0-9_-]+")  # what the standard takes as an id; another stays in the meta
 TOO_LATE = {
     *(UNIQUE, TOGETHER, "expect_column_values_to_be_increasing", "expect_column_values_to_be_decreasing"),
     *("expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers"),
@@ -58,7 +60,7 @@ def quality_of(expectation: Mapping[str, Any], *, whole: bool) -> dict[str, Any]
     custom = foreign.pop("customProperties", [])
     notes = expectation.get("notes")
     said = {
-        "id": meta.pop("id", None),
+        "id": meta.pop("id") if _STABLE.fullmatch(str(meta.get("id", ""))) else None,
         "name": meta.pop("name", None),
         "description": "\n".join(notes) if isinstance(notes, list) else notes,
         "dimension": meta.pop("dimension", None),

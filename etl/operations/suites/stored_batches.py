@@ -59,6 +59,7 @@ class SaidOfRule:
     """How one expectation came out when the batch was delivered."""
 
     reason: str
+    known_by: str  # over its names
     expectation: str  # GX's snake case type
     severity: str
     success: bool

@@ -283,12 +283,12 @@ def _change(weighed: Weighed, said: Sequence[SaidOfRule]) -> BatchChange:
 
 
 def _rules(said: Sequence[SaidOfRule], weighed: Weighed) -> Sequence[RuleChange]:
-    """Compare the rules of both suites by their reasons; those of the suite that is tried come first."""
+    """Compare the rules of both suites by what they are known by; those of the suite that is tried come first."""
     held_by, freed_of = weighed.held_by, weighed.freed_of
-    rules_before = {rule.reason: rule for rule in said}
+    rules_before = {rule.known_by: rule for rule in said}
     changes = []
     for result in weighed.verdict.results:
-        old = rules_before.pop(result.reason, None)
+        old = rules_before.pop(result.known_by, None)
         changes.append(
             RuleChange(
                 reason=result.reason,
@@ -298,7 +298,7 @@ def _rules(said: Sequence[SaidOfRule], weighed: Weighed) -> Sequence[RuleChange]
                 then=_outcome(old) if old else None,
                 now=_outcome(result),
                 newly_held=held_by[result.reason],
-                newly_delivered=freed_of[result.reason],
+                newly_delivered=freed_of[old.reason if old else result.reason],
             )
         )
     return changes + [

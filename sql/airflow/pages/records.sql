@@ -93,9 +93,10 @@ FROM sluice.airflow_try t
 WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s ORDER BY t.started_at DESC LIMIT 20
 
 -- name: rules
--- The verdict rule by rule on some deliveries. On all pages a rule is known by the first 300 characters of its reason.
-SELECT r.delivery_id, r.number, left(r.reason, 300) AS reason, r.expectation, r.severity, r.success, r.element_count,
-       r.unexpected_count, r.evaluated
+-- The verdict rule by rule on some deliveries. On all pages a rule is known by the first 300 characters of its id, or else
+-- of its reason, by which rows are held.
+SELECT r.delivery_id, r.number, left(r.reason, 300) AS reason, left(coalesce(r.rule_id, r.reason), 300) AS known_by,
+       r.dimension, r.owner, r.expectation, r.severity, r.success, r.element_count, r.unexpected_count, r.evaluated
 FROM sluice.quality_rule r WHERE r.delivery_id = ANY (%(deliveries)s) ORDER BY r.delivery_id, r.number
 
 -- name: columns
@@ -119,11 +120,11 @@ WHERE h.column_name = %(column)s ORDER BY h.commit_seq DESC
 
 -- name: rule_history
 -- One rule's verdicts before a place in the order of commits, newest first.
-SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, r.expectation, r.severity, r.success,
-       r.element_count, r.unexpected_count
+SELECT d.delivery_id, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, left(r.reason, 300) AS reason, r.dimension,
+       r.owner, r.expectation, r.severity, r.success, r.element_count, r.unexpected_count
 FROM (SELECT * FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s
       ORDER BY d.commit_seq DESC LIMIT %(limit)s) d
-JOIN sluice.quality_rule r ON r.delivery_id = d.delivery_id AND left(r.reason, 300) = left(%(reason)s, 300)
+JOIN sluice.quality_rule r ON r.delivery_id = d.delivery_id AND left(coalesce(r.rule_id, r.reason), 300) = left(%(rule)s, 300)
 ORDER BY d.commit_seq DESC
 
 -- name: delivery

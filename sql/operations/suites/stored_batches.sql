@@ -18,7 +18,7 @@ WHERE d.pipeline = %(pipeline)s AND d.live AND d.kind = 'release'
 
 -- name: rules
 -- What the suite said of a delivery when it was judged, rule by rule.
-SELECT number, reason, expectation, severity, success, element_count, unexpected_count
+SELECT number, reason, coalesce(rule_id, reason) AS known_by, expectation, severity, success, element_count, unexpected_count
 FROM sluice.quality_rule WHERE delivery_id = %(delivery)s ORDER BY number
 
 -- name: report
