@@ -15,6 +15,7 @@ from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
 
 TOLD_TO = "told_to"
+QUALITY = "airflow.dataquality.result"  # where Airflow's data quality provider looks for a score
 TOLD = (TOLD_TO, "told_delivery", "told_run")  # by which a commit is known again, also after a restore
 PAGE = 100  # events asked for at once
 PAGES = 10  # asked for at most: each is a question to Airflow, and a run waits for them before it begins
@@ -23,8 +24,9 @@ PAGES = 10  # asked for at most: each is a question to Airflow, and a run waits 
 def event_extra(summary: Summary) -> dict[str, Any]:
     """Return what an asset event says: deliveries that no event has named, their rows, the lake's snapshot.
 
-    Long lists have ranges in them, which `etl.read` takes as well.
+    Long lists have ranges in them, which `etl.read` takes as well. Where rules judged these deliveries, it has the score.
     """
+    quality = {} if summary.quality is None else {QUALITY: summary.quality}
     return {
         "action": "replaced" if summary.replaced else "released" if summary.released else "delivered",
         "pipeline": summary.pipeline,
@@ -38,6 +40,7 @@ def event_extra(summary: Summary) -> dict[str, Any]:
         "snapshot_id": str(summary.snapshot_id) if summary.snapshot_id is not None else None,
         "stream": summary.stream,
         "run": summary.run,
+        **quality,
     }
 
 

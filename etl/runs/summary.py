@@ -44,6 +44,7 @@ class Summary:
     unreported_rows: int = 0  # that these delivered
     unreported_quarantined: int = 0  # that these held
     snapshot_id: int | None = None  # of the newest of them
+    quality: dict[str, Any] | None = None  # how rules came out over them; None: no rule judged them
     # deliveries that were replaced, and that likewise
     replaced: list[int | str] = field(default_factory=list)
     told_to: int | None = None  # the commit up to which these are all that there is to tell

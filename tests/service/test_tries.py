@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pyarrow as pa
 import pytest
 
 from etl.airflow.command import tries
+from etl.airflow.command.score import score
 from etl.airflow.command.tries import Untold
 from etl.airflow.task_try import TaskTry
-from etl.airflow.told import TOLD
+from etl.airflow.told import TOLD, event_extra
 from etl.common.errors import ServiceAway, SetupError
 from etl.pipeline import Append, Files
+from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
 from etl.runs.recovery.recover import recover
+from etl.runs.summary import Summary
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.s3 import bucket_of, s3_client, stored
@@ -299,3 +303,53 @@ def test_a_try_keeps_why_it_failed_until_it_begins_again(events: Delivering) -> 
     with tries.recorded(events.dsn, "events", asked("r")):
         assert events.execute(kept) == [(None, None, None)]
     assert events.execute(kept) == [("done", None, None)]
+
+
+def judging(**came_out: tuple[Severity, bool]) -> Callable[[Counts], Verdict]:
+    """Return what judges a batch by rules of these names, which came out so."""
+
+    def judge(counts: Counts) -> Verdict:
+        results = tuple(
+            RuleResult(
+                number=number,
+                reason=name,
+                rule_id="renamed" if name.startswith("renamed") else None,
+                expectation_type="expect_something",
+                severity=severity,
+                success=held,
+                element_count=None,
+                unexpected_count=None,
+                where="pass",
+                stops=False,
+                result={},
+            )
+            for number, (name, (severity, held)) in enumerate(came_out.items())
+        )
+        return Verdict(success=True, stops=(), results=results, quarantined=counts.held, suite_digest="d")
+
+    return judge
+
+
+def test_an_event_scores_what_it_tells_of_by_the_worst_that_each_rule_saw(events: Delivering) -> None:
+    info, warning, critical = Severity
+    first = judging(a=(critical, True), b=(warning, False), c=(info, True), renamed=(critical, False))
+    second = judging(a=(critical, True), b=(warning, True), c=(info, False), renamed_since=(critical, True))
+    deliveries = [events.deliver(ROWS, judged=judge).delivery_id for judge in (first, second)]
+    found = score(events.dsn, events.pipeline, deliveries, "run")
+    expected = {
+        "run_uid": "run",
+        "ruleset": events.pipeline.suite,
+        "table": events.pipeline.table,
+        "score": 0.625,
+        "passed": 1,
+        "warned": 2,
+        "failed": 1,
+        "errored": 0,
+        "failed_rules": ["renamed_since"],
+        "warned_rules": ["b", "c"],
+    }
+    assert found == expected
+    assert score(events.dsn, events.pipeline, [], "run") is None
+    summary = Summary(pipeline="events", stream="s", run="run", quality=found)
+    assert event_extra(summary)["airflow.dataquality.result"] == expected
+    assert "airflow.dataquality.result" not in event_extra(Summary(pipeline="events", stream="s", run="run"))

@@ -24,6 +24,7 @@ import time
 from typing import TYPE_CHECKING
 
 from etl.airflow.command import tries
+from etl.airflow.command.score import score
 from etl.airflow.run_form import FIELDS
 from etl.airflow.task_try import TaskTry
 from etl.common.errors import SetupError
@@ -95,6 +96,7 @@ def run_requested(
             )
             summary.unreported_rows, summary.unreported_quarantined = untold.rows, untold.quarantined
             summary.replaced, summary.snapshot_id = shortened(untold.replaced), untold.snapshot_id
+            summary.quality = score(dsn, pipeline, untold.deliveries, summary.run)
             summary.told_to = untold.told_to
             summary.told_delivery, summary.told_run = untold.told_delivery, untold.told_run
     return summary
