@@ -69,7 +69,7 @@ class NoTriesLeft(RunFailed):
 FAILURES: dict[int, type[RunFailed]] = {2: NeedsPerson, 3: ContractBroken, 4: NeedsPerson, 75: TryLater}
 
 _FOR_GOOD = {
-    "ContractBroken": "a batch broke its contract; `sluice decide`, or fix the suite",
+    "ContractBroken": "a batch broke its contract, and nobody has decided; `sluice decide`, or fix the suite",
     "NeedsPerson": "a person is needed; the log says which command comes next",
     "NoSummary": "the command ended without its summary; `sluice status` says what was delivered",
     "DifferencesFound": "the sinks differ; the log says in what",

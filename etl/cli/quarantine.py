@@ -269,6 +269,8 @@ def release(
         held = [one for one in held if one.quarantine_id in changes]
         err.print(f"{name}: {pluralize(len(held), 'row')} corrected by {by}; the others stay held")
         if not held:
+            if as_json:
+                print_json([])
             return
     if strangers := sorted(changes.keys() - {one.quarantine_id for one in held}):
         raise SetupError(

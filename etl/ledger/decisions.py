@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from etl.common.database import transaction
+from etl.common.database import Cursor, transaction
 from etl.common.errors import NeedsPerson, SetupError
 from etl.common.wording import WHY
 from etl.ledger import stops, streams
@@ -38,10 +38,9 @@ def decide_on_stop(
         stream_id = stream or (known.stream_id if known else None)
         decided = stops.decide(cursor, pipeline, stream_id, batch, action, who=who, why=why, seen=seen)
         if decided is None:
-            still_open = stops.open_stops(cursor, pipeline)
-            if seen is not None:
-                raise _no_longer_as_seen(pipeline, stream_id, batch, still_open)
-            ids = ", ".join(str(stop.batch_id) for stop in still_open) or "none"
+            if seen is not None and (became := become(cursor, pipeline, stream_id, batch, seen)) is not None:
+                raise NeedsPerson(f"{became}. Nothing was changed", remedy=f"`sluice status {pipeline}`")
+            ids = ", ".join(str(stop.batch_id) for stop in stops.open_stops(cursor, pipeline)) or "none"
             raise SetupError(
                 f"Batch {batch} of stream {stream_id} of {pipeline} is not stopped; stopped are: {ids}",
                 remedy=f"`sluice status {pipeline}` shows what it waits for",
@@ -61,21 +60,16 @@ def decide_on_stop(
     return f"batch {batch} ({'; '.join(decided.stops)}): {will}{instead}"
 
 
-def _no_longer_as_seen(
-    pipeline: str, stream_id: str | None, batch: int, still_open: list[Stop]
-) -> NeedsPerson:
-    """Make the error that says what has become of a stop since a person saw it."""
-    now = next(
-        (stop for stop in still_open if (stop.stream_id, stop.batch_id) == (stream_id, batch)),
-        None,
-    )
+def become(cursor: Cursor, pipeline: str, stream_id: str | None, batch: int, seen: dt.datetime) -> str | None:
+    """Say what has become of a stop since a person saw it as of `seen`; None where it waits as it did."""
+    stopped = stops.open_stops(cursor, pipeline)
+    now = next((one for one in stopped if (one.stream_id, one.batch_id) == (stream_id, batch)), None)
     if now is None:
         became = "is stopped no more: it was delivered meanwhile, or another stream has taken its place"
     elif now.decision is not None:
         became = f"was decided on meanwhile: {now.decision}, by {now.decided_by}"
-    else:
+    elif now.stopped_at != seen:
         became = "has stopped once more since this was asked, and may break other rules now"
-    return NeedsPerson(
-        f"Batch {batch} of {pipeline} {became}. Nothing was changed",
-        remedy=f"`sluice status {pipeline}`",
-    )
+    else:
+        return None
+    return f"Batch {batch} of {pipeline} {became}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from etl.pipeline.declaration import Airflow
 
+LONGEST_DECIDERS = 4_000  # characters: what a task has beyond 4,096, Airflow cuts off
 _PRESETS = frozenset(
     {"@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@annually"}
 )
@@ -93,6 +94,10 @@ def _option_problems(options: Any) -> list[str]:
         isinstance(one, str) and one.strip() for one in texts
     ):
         found.append(f"deciders: {named!r} must be a tuple of users' names, or a mapping of their ids")
+    elif len(str(named)) > LONGEST_DECIDERS:
+        found.append(
+            f"deciders: they are too many, with {len(str(named)):,} characters; Airflow keeps {LONGEST_DECIDERS:,}"
+        )
     made = options.executor_config
     if not (made is None or callable(made) or isinstance(made, Mapping)):
         found.append(f"executor_config: {made!r} must be a mapping, or a function that returns one")

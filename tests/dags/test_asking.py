@@ -21,7 +21,7 @@ from etl.airflow.questions.question import (
     QuestionCall,
     SeenStop,
 )
-from etl.airflow.retries import Answered, NeedsPerson
+from etl.airflow.retries import Answered, NeedsPerson, RunFailed, TryLater
 
 STOP = SeenStop(stream="s", batch=7, stopped_at="2026-01-01T00:00:00+00:00")
 QUESTION = Question(subject="what?", body="", choices=(TAKE_READABLE, RETRY, LEAVING), stop=STOP)
@@ -35,11 +35,13 @@ class Task(AsksAPerson):
     pipeline, answer_within, deciders, retry_policy = "orders", timedelta(days=1), {}, None
     log = logging.getLogger("sluice")
 
-    def __init__(self, done: str | None) -> None:
+    def __init__(self, done: str | RunFailed | None) -> None:
         self.done, self.calls = done, list[QuestionCall]()
 
     def question(self, call: QuestionCall) -> Mapping[str, Any]:
         self.calls.append(QuestionCall.parse(call.json()))
+        if isinstance(self.done, RunFailed):
+            raise self.done
         return {"done": self.done}
 
 
@@ -84,6 +86,22 @@ def test_an_answer_is_done_by_the_command_in_the_name_of_who_gave_it() -> None:
     assert task.calls == [
         QuestionCall(stop=STOP, answer=Answer(action="quarantine-all", who="ada", why="so"))
     ]
+
+
+def test_an_answer_that_no_service_is_there_for_is_kept_and_done_later() -> None:
+    away = Task(TryLater("PostgreSQL is away"))
+    with pytest.raises(TaskAwaitingInput) as parked:
+        away.answered(CONTEXT, answered(TAKE_READABLE.title), asked(timedelta(1)))
+    assert parked.value.kwargs is not None
+    back = Task("it is held")
+    with pytest.raises(Answered, match="ada answered; it is held"):
+        back.answered(CONTEXT, NOBODY, **parked.value.kwargs)
+    assert back.calls == away.calls
+
+
+def test_a_look_at_a_ledger_that_is_away_is_made_again_later() -> None:
+    with pytest.raises(TaskAwaitingInput):
+        Task(TryLater("PostgreSQL is away")).answered(CONTEXT, NOBODY, asked(timedelta(1)))
 
 
 @pytest.mark.parametrize(("choice", "ends"), [(RETRY, Answered), (LEAVING, NeedsPerson)])

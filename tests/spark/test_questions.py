@@ -49,7 +49,7 @@ def test_an_answer_covers_the_very_stop_that_was_asked_about_and_no_other(home: 
 
     hold = Answer(action="quarantine-all", who="bob", why="no id")
     assert "its failing rows are held" in act(home.place, pipeline, second.stop, hold)
-    assert "was decided on by bob: quarantine-all" in str(settled(dsn, "orders", second.stop))
+    assert "was decided on meanwhile: quarantine-all, by bob" in str(settled(dsn, "orders", second.stop))
     assert "was decided on meanwhile: quarantine-all, by bob. Nothing was changed" in act(
         home.place, pipeline, second.stop, accept
     )
@@ -61,6 +61,14 @@ def test_an_answer_covers_the_very_stop_that_was_asked_about_and_no_other(home: 
     assert "is stopped no more" in act(home.place, pipeline, second.stop, accept)
     home.judge(*RULES)
     home.assert_holds(landed)
+
+
+def test_a_question_tells_no_value_of_a_record(home: Home) -> None:
+    home.declare(share=0.1)
+    home.write("orders/0.jsonl", '{"id": "4711 0815"}\n{"id": "4711 0816"}\n')
+    body = stopped(home).body
+    assert "Records are malformed" in body
+    assert "4711" not in body
 
 
 def test_what_left_no_batch_to_decide_on_is_asked_about_in_its_own_words_and_a_replay_not(home: Home) -> None:

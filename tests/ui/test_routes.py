@@ -57,9 +57,10 @@ with create_session() as session:
     session.add(DagBundleModel(name="dags"))
     session.flush()
     session.add_all([DagModel(dag_id=name, bundle_name="dags", is_stale=False) for name in ("feed", "small")])
-with DAG("small") as dag:
-    SluiceRunOperator(task_id="run", pipeline="small", deciders={"bob": "bob"})
-SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags")
+for name, deciders in (("feed", {}), ("small", {"bob": "bob"})):
+    with DAG(name) as dag:
+        SluiceRunOperator(task_id="run", pipeline=name, deciders=deciders)
+    SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags")
 """
 POLICY = ("default-src 'none'", "script-src 'none'", "frame-ancestors 'self'", "form-action 'self'")
 

@@ -32,7 +32,7 @@ from etl.common.database import row, transaction
 from etl.common.errors import NeedsPerson
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
-from etl.ledger.decisions import decide_on_stop
+from etl.ledger.decisions import become, decide_on_stop
 from etl.ledger.stops import Stop, open_stops
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 STATEMENTS = Statements(__name__)
 
 OF_A_BATCH = ("ContractBroken", "InputsUnreadable")  # outcomes of a run that leave a batch stopped
+QUOTING = ("TransformFailed", "VerdictUnknown")  # outcomes whose message may quote a value of a record
 LISTED = 20  # stops, rules or places of malformed records in a question's text
 CUT = 600  # characters of each
 _LINK = "\nEach expectation, with samples of values: [the page of the stopped batch]({}).\n"
@@ -95,7 +96,7 @@ def _of_stop(pipeline: str, stop: Stop, page: str) -> Question:
 
 
 def _evidence(pipeline: str, stop: Stop) -> Iterator[str]:
-    """Yield what is known of a stop. Values of rows are on the page alone, which asks who may see them."""
+    """Yield what is known of a stop. Values of records are on the page alone, which asks who may see them."""
     yield f"**Nothing of batch {stop.batch_id} of {escaped(pipeline)}, and nothing after it, is delivered:**\n"
     yield from (f"- {escaped(one, CUT)}" for one in stop.stops[:LISTED])
     if stop.broken:
@@ -105,8 +106,7 @@ def _evidence(pipeline: str, stop: Stop) -> Iterator[str]:
         if len(ordered) > LISTED:
             yield f"\nand {pluralize(len(ordered) - LISTED, 'rule')} more"
     if stop.malformed:
-        yield "\nMalformed or late, most often:\n"
-        yield from (f"- {escaped(one, CUT)}" for one in stop.malformed[:LISTED])
+        yield "\nRecords are malformed or late: the page says in which files, and what is wrong with them."
     if stop.behind is not None:
         yield f"\nEach batch from here on has this watermark. First {escaped(stop.behind.correction)}."
         if (back := stop.behind.way_back(pipeline)) is not None:
@@ -120,7 +120,8 @@ def _evidence(pipeline: str, stop: Stop) -> Iterator[str]:
 def _of_ending(pipeline: str, ended: Mapping[str, Any]) -> Question:
     """Make the question about a run that ended and left no batch to decide on."""
     choices = (*((SKIP_LOST,) if ended["outcome"] == "OffsetsGone" else ()), RETRY, LEAVING)
-    lines = [escaped(ended["message"] or "The log of the task says what ended the run.", CUT)]
+    said = None if ended["outcome"] in QUOTING else ended["message"]
+    lines = [escaped(said or "The log of the task says what ended the run.", CUT)]
     if ended["remedy"]:
         lines.append(f"\nNext: {escaped(ended['remedy'], CUT)}. When that is done, *{RETRY.title}*.")
     return Question(
@@ -140,15 +141,7 @@ def settled(dsn: str, pipeline: str, seen: SeenStop | None) -> str | None:
     if seen is None:
         return None
     with transaction(dsn) as cursor:
-        stops = open_stops(cursor, pipeline)
-    now = next((one for one in stops if (one.stream_id, one.batch_id) == (seen.stream, seen.batch)), None)
-    if now is None:
-        return f"batch {seen.batch} of {pipeline} is stopped no more: it was delivered, or is planned anew"
-    if now.decision is not None:
-        return f"batch {seen.batch} of {pipeline} was decided on by {now.decided_by}: {now.decision}"
-    if now.stopped_at != dt.datetime.fromisoformat(seen.stopped_at):
-        return f"batch {seen.batch} of {pipeline} has stopped once more, in another run"
-    return None
+        return become(cursor, pipeline, seen.stream, seen.batch, dt.datetime.fromisoformat(seen.stopped_at))
 
 
 def act(workspace: Workspace, pipeline: Pipeline, seen: SeenStop | None, answer: Answer) -> str:

@@ -281,9 +281,8 @@ def decide_batch(
     note: Note = "",
     corrections: UploadFile | None = None,
 ) -> RedirectResponse:
-    given = (
-        corrections.file.read(LONGEST_CORRECTIONS * 4).decode("utf-8-sig", "replace") if corrections else ""
-    )
+    with _http_errors(request):
+        given = _text_of(corrections) if corrections else ""
     return _decide(request, user, choice, why, note, given)
 
 
@@ -323,6 +322,17 @@ def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
         ),
         up="../../",
     )
+
+
+def _text_of(upload: UploadFile) -> str:
+    """Read an uploaded text, as far as a decision may be long. Raises NeedsPerson where it is no UTF-8."""
+    try:
+        return upload.file.read(LONGEST_CORRECTIONS * 4).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NeedsPerson(
+            f"The corrections are no UTF-8, from byte {error.start} on. Nothing was changed",
+            remedy="save the file as UTF-8, and upload it once more",
+        ) from error
 
 
 def _decide(

@@ -6,6 +6,7 @@ settled meanwhile by a command, Airflow does not hear of, so the task looks now 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from etl.airflow.alerts import QUESTION
 from etl.airflow.links import page_of_stop, question_link
 from etl.airflow.log_lines import harmless
 from etl.airflow.questions.question import AGAIN, LEAVE, Answer, Question, QuestionCall
-from etl.airflow.retries import Answered, NeedsPerson, Retries, RunFailed, note_wait
+from etl.airflow.retries import Answered, NeedsPerson, Retries, RunFailed, TryLater, note_wait
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from etl.airflow.task_try import TaskTry
 
 LOOKS_EVERY = dt.timedelta(minutes=10)  # whether somebody has decided elsewhere
+AWAY = dt.timedelta(minutes=1)  # until an answer is tried again that no service was there for
 LONGEST_WHY = 2000  # characters
 
 
@@ -88,17 +90,24 @@ class AsksAPerson:
         self.tell("question", QUESTION.format(subject=question.subject, address=address), context)
         park(Asked(question=question, until=dt.datetime.now(dt.UTC) + self.answer_within))
 
-    def answered(self, context: Context, event: Mapping[str, Any], asked: Mapping[str, Any]) -> NoReturn:
+    def answered(
+        self,
+        context: Context,
+        event: Mapping[str, Any],
+        asked: Mapping[str, Any],
+        given: Mapping[str, str] | None = None,
+    ) -> NoReturn:
         """Do what a person answered, when Airflow resumes the parked task; the next try goes on at once.
 
-        Airflow resumes it now and then without an answer: then it is parked again, unless the question is settled.
+        Airflow resumes it now and then without an answer: then it is parked again, unless the question is settled. So it is
+        while a service is away, with the answer that was `given`, if there is one.
         Raises Answered, TaskAwaitingInput, or NeedsPerson where the run is left as it is or nobody has answered in time.
         """
         waiting = Asked.from_json(asked)
         question = waiting.question
-        if "error" in event:
+        answer = Answer(**given) if given else answer_of(event, question)
+        if answer is None and "error" in event:
             self._look(waiting, context)
-        answer = answer_of(event, question)
         if answer is None:
             self.log.warning("the answer has no reason, or is none of the choices; it is asked again")
             put(question, context, self.deciders)
@@ -109,12 +118,20 @@ class AsksAPerson:
             raise NeedsPerson(f"{who} left it as it is: {why}")
         if answer.action == AGAIN:
             self._go_on(f"{who} has it tried again: {why}", context)
-        done = self.question(QuestionCall(stop=question.stop, answer=answer)).get("done")
+        try:
+            done = self.question(QuestionCall(stop=question.stop, answer=answer)).get("done")
+        except TryLater as away:
+            self.log.warning("what %s answered could not be done yet: %s", who, away)
+            park(waiting, answer)
         self._go_on(f"{who} answered; {done}", context)
 
     def _look(self, waiting: Asked, context: Context) -> NoReturn:
         """Go on where the question is settled without an answer; else park the task again, while there is time."""
-        settled = self.question(QuestionCall(stop=waiting.question.stop)).get("done")
+        try:
+            settled = self.question(QuestionCall(stop=waiting.question.stop)).get("done")
+        except TryLater as away:
+            self.log.warning("whether it is settled could not be looked up: %s", away)
+            settled = None
         if settled is not None:
             self._go_on(settled, context)
         if waiting.is_over:
@@ -152,13 +169,18 @@ def put(question: Question, context: Context, deciders: Mapping[str, str]) -> No
     )
 
 
-def park(asked: Asked) -> NoReturn:
-    """Park the task until its question is answered, or it is time to look. Raises TaskAwaitingInput."""
+def park(asked: Asked, given: Answer | None = None) -> NoReturn:
+    """Park the task until its question is answered, or it is time to look. Raises TaskAwaitingInput.
+
+    An answer that was `given` waits for a service: it is tried again after AWAY.
+    """
     from airflow.sdk.exceptions import TaskAwaitingInput
 
     left = max(asked.until - dt.datetime.now(dt.UTC), dt.timedelta(seconds=1))
     raise TaskAwaitingInput(
-        method_name="answered", kwargs={"asked": asked.json()}, timeout=min(left, LOOKS_EVERY)
+        method_name="answered",
+        kwargs={"asked": asked.json(), "given": dataclasses.asdict(given) if given else None},
+        timeout=AWAY if given else min(left, LOOKS_EVERY),
     )
 
 

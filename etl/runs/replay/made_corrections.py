@@ -1,7 +1,7 @@
 """Corrections that a function of the user's makes of held rows, each of the record as it was read and of the row.
 
     def vendor_times(raw, row):              # raw: the record's text, or None; row: its columns by name, or None
-        return {"at": row["at"] + ":00Z"} if row else None       # the columns to be set; None: it stays held
+        return {"at": row["at"] + ":00Z"} if row and row["at"] else None     # the columns to be set; None: it stays held
 
 What a function returns is what a file of corrections could say, and is judged in the same way.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from etl.ledger.quarantine import HeldRow
 
 Corrects = Callable[[str | None, dict[str, Any] | None], dict[str, Any] | None]
+_MODULE = "sluice_corrections"
 MOST = 100_000  # rows that one command corrects
 LONGEST = 1_000_000  # characters of one correction, as JSON
 
@@ -31,13 +33,13 @@ def function_at(place: str) -> Corrects:
     """Load the function that FILE.py:NAME says. Raises SetupError where there is none."""
     path, _, name = place.rpartition(":")
     file = Path(path)
-    spec = importlib.util.spec_from_file_location("sluice_corrections", file) if file.is_file() else None
+    spec = importlib.util.spec_from_file_location(_MODULE, file) if file.is_file() else None
     if spec is None or spec.loader is None or not name:
         raise SetupError(
             f"--with {place} names no function of a file",
             remedy="write it as FILE.py:FUNCTION, such as fixes.py:times",
         )
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[_MODULE] = importlib.util.module_from_spec(spec)  # where its classes look for it
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the user's file raises

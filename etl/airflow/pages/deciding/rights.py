@@ -25,7 +25,7 @@ def may_decide(user: BaseUser, pipeline: str) -> frozenset[Decides]:
     pipeline's DAG asks.
     """
     named = deciders(pipeline)
-    if named and user.get_name() not in named:
+    if named is None or (named and user.get_name() not in named):
         return frozenset()
     beside = replays_of(pipeline)
     triggers: dict[Action, str] = {"discard": pipeline, "release": beside, "correct": beside}
@@ -46,11 +46,15 @@ def _has_right(user: BaseUser, dag_id: str, method: Any, entity: DagAccessEntity
     )
 
 
-def deciders(pipeline: str) -> Collection[str]:
-    """Return the names of those who alone may decide, as the DAG that Airflow has of the pipeline names them."""
+def deciders(pipeline: str) -> Collection[str] | None:
+    """Return the names of those who alone may decide, as the DAG that Airflow has of the pipeline names them.
+
+    None: Airflow has no such DAG, so nobody knows whom it names.
+    """
     dag = SerializedDagModel.get_dag(pipeline)
-    task = dag.task_dict.get(RUN_TASK) if dag is not None else None
-    return frozenset(getattr(task, "deciders", None) or ())
+    if dag is None:
+        return None
+    return frozenset(getattr(dag.task_dict.get(RUN_TASK), "deciders", None) or ())
 
 
 def permitted(user: BaseUser) -> Callable[[list[str]], list[str]]:
