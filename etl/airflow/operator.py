@@ -143,7 +143,7 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
             self._command = Command(
                 arguments=arguments,
                 python=_python(self.python),
-                environment=environment,
+                environment={**environment, **self._named_as_parent(context)},
                 given=task_try.json(),
                 own_group=True,
             )
@@ -176,6 +176,18 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         if done.exit_code or not isinstance(done.result, dict):
             raise failure(done)
         return done.result
+
+    def _named_as_parent(self, context: Context) -> dict[str, str]:
+        """Return the variable that names this task to OpenLineage as Airflow's own events do, where it sends any."""
+        try:
+            from airflow.providers.openlineage.plugins.macros import lineage_parent_id
+        except ImportError:
+            return {}
+        try:
+            return {"OPENLINEAGE_PARENT_ID": str(lineage_parent_id(context["ti"]))}
+        except Exception:
+            self.log.exception("the events of what is delivered can't name this task as their parent")
+            return {}
 
     def _refuse_unknown(self, context: Context) -> None:
         """Raise NeedsPerson where the `conf` of a run of the pipeline's own DAGs names what no form has: a slip of the pen.

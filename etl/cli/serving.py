@@ -1,4 +1,4 @@
-"""`sluice publish`, `files`, `consumers` and `env`: names, objects, places and settings for readers."""
+"""`sluice publish`, `files`, `consumers`, `lineage` and `env`: names, objects, places, events and settings for readers."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from etl.cli.shared import (
     shown,
     who,
 )
+from etl.common.errors import ServiceAway, SetupError
+from etl.common.settings import load_settings
 from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
@@ -166,3 +168,40 @@ def _roughly(seconds: float) -> str:
         if seconds >= 2 * of:
             return f"{seconds / of:,.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def lineage(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[PIPELINE]", help="The declared name; without it, every pipeline."),
+    ] = None,
+    deliveries: Annotated[
+        str | None,
+        typer.Option(help="Send the events of these again, such as 4..7, whether sent before or not."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send the OpenLineage events that were not sent yet, or those of chosen deliveries again."""
+    from etl.common.number_ranges import parse_ranges
+    from etl.common.wording import pluralize
+    from etl.runs.telemetry.outbox import require_openlineage
+
+    if deliveries and not name:
+        raise SetupError("--deliveries needs a pipeline", remedy="`sluice lineage --help`")
+    settings = load_settings()
+    require_openlineage(settings)
+    workspace = open_workspace(settings)
+    from etl.runs.telemetry.sending import send_chosen, send_unsent
+
+    if name and deliveries:
+        done = send_chosen(workspace, name, parse_ranges("--deliveries", deliveries))
+    else:
+        done = send_unsent(workspace, name)
+    if as_json:
+        print_json(done.json())
+    else:
+        out.print(f"{pluralize(done.sent, 'event')} sent")
+    if done.problems:
+        raise ServiceAway(
+            "; ".join(done.problems), remedy="`sluice lineage`, when the receiver takes events again"
+        )

@@ -110,6 +110,9 @@ class Settings(BaseSettings):
     backup_horizon: timedelta = timedelta(days=7)  # how far back a restored backup may take PostgreSQL
     quality_retention: timedelta | None = None  # of reports and sketches, which `sluice sweep` then takes out
     alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
+    openlineage: SecretStr | None = (
+        None  # http(s) address or file that an event of each delivery goes to; None: none
+    )
     alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
     pg_connections: Annotated[int, Field(ge=1)] = 16  # of the tasks that stage rows at once, one each
     slow_task: timedelta = timedelta(minutes=10)  # of a task of Spark, then the run warns
@@ -250,6 +253,14 @@ class Settings(BaseSettings):
     def _webhook(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
             raise ValueError("is not an http:// or https:// address")
+        return value
+
+    @field_validator("openlineage")
+    @classmethod
+    def _receiver(cls, value: SecretStr | None) -> SecretStr | None:
+        address = value.get_secret_value() if value is not None else ""
+        if address and not re.match(r"https?://[^/]|file:///.", address):
+            raise ValueError("is neither an http:// or https:// address nor file:///…")
         return value
 
     @field_validator("connections", mode="before")

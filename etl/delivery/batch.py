@@ -22,6 +22,7 @@ from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range
 from etl.ledger.stops import LATE_TOLD
+from etl.ledger.telemetry.lineage import LineageNote
 from etl.quality.verdict import Counts, StageRule, Verdict
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.open import Sinks
@@ -65,6 +66,7 @@ class DeliveryContext:
     lookups: Mapping[str, Any] = field(default_factory=dict)  # name -> evidence of its files, or of its model
     correction: Correction | None = None  # beside the stream; None: the stream's next batch
     tells: bool = True  # the lake's marker of each commit
+    lineage: LineageNote | None = None  # of each delivery's event; None: no event is sent
     change_log: ChangeLog | None = None  # of an upsert sink, for a replay
     on_step: Listener | None = None  # carried to the executors
 

@@ -36,6 +36,7 @@ from etl.delivery.upsert_restore import UpsertRestore
 from etl.ledger import attempts, deliveries, pipelines
 from etl.ledger.offsets import insert_ranges
 from etl.ledger.stops import Decision
+from etl.ledger.telemetry import lineage
 from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS
 from etl.sinks.evolution import SchemaDifference, changes_of_both
@@ -299,6 +300,9 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     kind.keep_releases(cursor, entry)
     if kind.is_judged:
         insert_quality(cursor, entry.delivery_id, it.verdict, it.report)
+    if it.context.lineage:
+        of_rows = [(one.name, str(one.type)) for one in sinks.columns]
+        lineage.note(cursor, entry.delivery_id, of_rows, it.context.lineage)
     reached(Step.QUALITY_INSERTED)
     _swap(cursor, sinks.table, drafts.data, drafts.base.data)
     _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.base.quarantine)

@@ -12,10 +12,12 @@ from etl.delivery.correction import Correction
 from etl.delivery.spark_change_log import LakeLog
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
+from etl.ledger.telemetry.lineage import LineageNote
 from etl.pipeline import Pipeline
 from etl.quality.rules import Rules, compile_rules
 from etl.runs.slow_tasks import name_patterns
 from etl.runs.stateful import kept_state
+from etl.runs.telemetry.outbox import lineage_note
 from etl.sinks.columns import common_schema
 from etl.sinks.modes import mode_of
 from etl.sinks.open import Sinks, open_sinks
@@ -41,6 +43,7 @@ class OpenedPipeline:
     rules: Rules
     state: tuple[str, ...]  # its operators that keep state between batches
     sinks: Sinks
+    lineage: LineageNote | None  # where events are sent of what is delivered
 
     def stream_context(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> DeliveryContext:
         """Return the context of a run of the stream."""
@@ -97,6 +100,7 @@ class OpenedPipeline:
             rules=self.rules.stage_rules,
             lookups=as_recorded(self.source.lookup_versions),
             correction=correction,
+            lineage=self.lineage,
             on_step=on_step,
         )
 
@@ -131,5 +135,11 @@ def open_pipeline(
     columns = common_schema(rules.arrow_schema, pipeline=pipeline.name)
     sinks = open_sinks(pipeline, columns, dsn=workspace.services.postgres, lake=workspace.lake, fills=fills)
     return OpenedPipeline(
-        pipeline=pipeline, source=source, frame=frame, rules=rules, state=state, sinks=sinks
+        pipeline=pipeline,
+        source=source,
+        frame=frame,
+        rules=rules,
+        state=state,
+        sinks=sinks,
+        lineage=lineage_note(workspace.settings, pipeline),
     )

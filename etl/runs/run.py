@@ -25,6 +25,7 @@ from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.open import stream_of
 from etl.runs.spark_session import a_session
 from etl.runs.summary import STOPPED, Progress, Summary
+from etl.runs.telemetry.telling import telling_lineage
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
 from etl.sinks.lake.bucket import end_uploads, require_bucket
@@ -40,6 +41,7 @@ log = logging.getLogger("sluice")
 
 
 @kept_connections()
+@telling_lineage
 def run(
     workspace: Workspace,
     pipeline: Pipeline,

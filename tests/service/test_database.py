@@ -107,10 +107,10 @@ def test_a_schema_for_staging_that_no_backup_has_is_made_again(empty: str) -> No
 
 @pytest.fixture
 def older(empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a database that lacks the last four migrations, with a pipeline that a run has the lease of."""
+    """Return a database that lacks the last five migrations, with a pipeline that a run has the lease of."""
     with monkeypatch.context() as patched:
-        patched.setattr(database, "MIGRATIONS", migrations(tmp_path / "older", MIGRATIONS[:-4]))
-        assert migrate(empty) == MIGRATIONS[:-4]
+        patched.setattr(database, "MIGRATIONS", migrations(tmp_path / "older", MIGRATIONS[:-5]))
+        assert migrate(empty) == MIGRATIONS[:-5]
     oracle.ask(empty, f"{LEDGER}; UPDATE sluice.pipeline SET lease_token = '{RUN}'")
     return empty
 
@@ -125,7 +125,7 @@ def migrations(folder: Path, names: Sequence[str], **others: str) -> Path:
 
 
 def test_an_older_schema_gets_what_it_lacks(older: str) -> None:
-    assert migrate(older) == MIGRATIONS[-4:]
+    assert migrate(older) == MIGRATIONS[-5:]
 
 
 def test_a_migration_beside_a_run_waits_for_its_commit_and_holds_up_neither_that_nor_its_heartbeats(
@@ -143,7 +143,7 @@ def test_a_migration_beside_a_run_waits_for_its_commit_and_holds_up_neither_that
             until(lambda: oracle.ask(older, WAITING, ("pipeline",)), "it to wait once more", patience=60)
             assert not migrating.done()
             commit.execute(INSERT, (1, 0, 1, 8, 2, 0))
-        assert migrating.result() == MIGRATIONS[-4:]
+        assert migrating.result() == MIGRATIONS[-5:]
     assert oracle.ask(older, "SELECT delivery_id FROM sluice.delivery") == [(1,)]
 
 
@@ -158,7 +158,7 @@ def test_a_migration_whose_tables_others_use_all_the_time_is_given_up(
         with pytest.raises(Busy, match=r"The ledger's tables are to be changed") as busy:
             migrate(older)
     assert "end the runs that are up" in busy.value.remedy
-    assert migrate(older) == MIGRATIONS[-4:]
+    assert migrate(older) == MIGRATIONS[-5:]
 
 
 def test_migrations_are_applied_together_or_not_at_all(

@@ -30,6 +30,7 @@ processes       asks processes that may end meanwhile
 protocol_steps  the steps of a delivery, before its commit and after
 quality         Great Expectations by itself, drawn suites, and the pass in plain Python
 reading         reads landed files by a stream, and takes apart what each batch gave
+receivers       take over HTTP what others are told
 s3_home         a user's folders whose landing and checkpoints are on S3
 source_kinds    the tests that every kind of source takes over
 waiting         waits for what another process or thread brings about

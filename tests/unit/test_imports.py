@@ -224,7 +224,10 @@ def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
         ),
         ("from etl.quality.gx import registered; registered()", ("scipy.stats._stats_py",)),
         ("import etl.runs.summary", ("pyspark", "pyiceberg", "pyarrow", "psycopg2")),
-        ("import etl.runs.run", ("pyspark", "sklearn", "onnx", "onnxruntime")),
+        (
+            "import etl.runs.run",
+            ("pyspark", "sklearn", "onnx", "onnxruntime", "openlineage", "opentelemetry"),
+        ),
         (
             "from etl.sources.side_inputs import onnx_forest; onnx_forest.scores",
             ("pyspark", "pandas", "pyiceberg", "sklearn", "onnx"),

@@ -32,6 +32,7 @@ from etl.runs.replay.plan import SHOWN, Releases, ReplayPlan
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import refuse_replay
+from etl.runs.telemetry.telling import telling_lineage
 from etl.sinks.modes import mode_of
 from etl.sources.kinds import kind_of
 
@@ -73,6 +74,7 @@ class Replayed:
 
 
 @kept_connections()
+@telling_lineage
 def replay(
     workspace: Workspace,
     pipeline: Pipeline,

@@ -1,0 +1,1 @@
+"""What other systems are told from the ledger: OpenLineage events, and metrics."""

@@ -1,0 +1,1 @@
+"""Tells other systems what a run does: OpenLineage of each delivery, OpenTelemetry of where its time goes."""
