@@ -1,4 +1,4 @@
-"""`sluice publish`, `files`, `consumers`, `lineage` and `env`: names, objects, places, events and settings for readers."""
+"""`sluice publish`, `files`, `consumers`, `lineage`, `metrics` and `env`: what readers and other systems ask for."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from etl.cli.shared import (
     DONE_SO_FAR,
     AsJson,
     PipelineName,
+    err,
     load_if_right,
     open_declared,
     open_workspace,
@@ -205,3 +206,46 @@ def lineage(
         raise ServiceAway(
             "; ".join(done.problems), remedy="`sluice lineage`, when the receiver takes events again"
         )
+
+
+def metrics(
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Stay up and answer Prometheus there, on loopback unless a host is named.",
+        ),
+    ] = None,
+) -> None:
+    """Print what the ledger says of pipelines, runs and consumers as Prometheus' text, or answer scrapes with it."""
+    from etl.common.database import migrate, transaction
+    from etl.ledger.telemetry.metrics import LedgerCollector, text
+
+    workspace = open_workspace()
+    dsn = workspace.services.postgres
+    migrate(dsn)
+    if listen is None:
+        with transaction(dsn, one_snapshot=True) as cursor:
+            print_result(text(cursor))
+        return
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    host, port = _host_and_port(listen)
+    registry = CollectorRegistry()
+    registry.register(LedgerCollector(dsn=dsn))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise SetupError(
+            f"Nothing can listen on {host}:{port}: {error.strerror}", remedy="choose another"
+        ) from error
+    leaves("nothing was changed")
+    err.print(shown(f"metrics are at http://{host}:{server.server_port}/metrics, until Ctrl-C"))
+    thread.join()
+
+
+def _host_and_port(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not (port.isdecimal() and int(port) < 65_536):
+        raise SetupError(f"--listen {listen}: no port", remedy="such as --listen 9464")
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -221,7 +221,7 @@ RULE = "rule 1 about a column of the feed"
 def test_every_route_is_refused_to_a_stranger(
     server: Server, all_routes: list[tuple[str, str]], routes: list[str]
 ) -> None:
-    assert (len(all_routes), len(routes)) == (20, 10)
+    assert (len(all_routes), len(routes)) == (21, 11)
     for method, path in all_routes:
         assert server.get(path, method=method).status_code == 401, path
 
@@ -229,7 +229,7 @@ def test_every_route_is_refused_to_a_stranger(
 def test_every_route_of_a_pipeline_is_refused_to_who_may_not_see_its_dag(
     server: Server, routes: list[str]
 ) -> None:
-    refused = [server.get(path, "eve") for path in routes if path != "/"]
+    refused = [server.get(path, "eve") for path in routes if path not in ("/", "/metrics")]
     assert [answer.status_code for answer in refused] == [403] * 9
     assert not any("scheduled" in answer.text or "rule 1" in answer.text for answer in refused)
 
@@ -238,7 +238,7 @@ def test_every_route_is_open_to_who_may(server: Server, routes: list[str]) -> No
     for user in ("ada", "root"):
         answers = {path: server.get(path, user).status_code for path in routes}
         assert answers.pop("/feed") == 303
-        assert list(answers.values()) == [200] * 9
+        assert list(answers.values()) == [200] * 10
 
 
 def test_a_pipeline_without_a_slash_leads_on_to_its_page(server: Server) -> None:
@@ -256,6 +256,13 @@ def test_the_overview_has_the_pipelines_that_the_reader_may_see_and_no_others(se
     assert 'href="small/"' in shown
     assert "feed" not in shown
     assert 'href="feed/"' in server.get("/", "ada").text
+
+
+def test_metrics_are_of_the_pipelines_that_the_reader_may_see_and_no_others(server: Server) -> None:
+    shown = {user: server.get("/metrics", user).text for user in ("eve", "ada")}
+    named = {user: set(re.findall('pipeline="(\\w+)"', text)) for user, text in shown.items()}
+    assert "small" in named["eve"]
+    assert "feed" in named["ada"] - named["eve"]
 
 
 def test_a_right_on_one_pipeline_shows_nothing_of_another(server: Server) -> None:

@@ -37,6 +37,7 @@ from etl.common.database import Cursor
 from etl.common.errors import NeedsPerson, SluiceError
 from etl.ledger.decisions import Action as Decision
 from etl.ledger.quarantine import discard
+from etl.ledger.telemetry import metrics as ledger_metrics
 from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.services import find_postgres
 
@@ -52,6 +53,7 @@ POLICY = (
     "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
 )
 LONGEST_FORM = 1_000_000  # bytes: corrections in any script, and what is around them
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 AWAY = "PostgreSQL, in which the ledger is, does not answer"
 
 Number = Annotated[int, Path(ge=1, le=LAST)]
@@ -98,6 +100,7 @@ def build() -> FastAPI:
     )
     app.middleware("http")(_bounded)
     app.add_api_route("/", overview, methods=["GET"])
+    app.add_api_route("/metrics", metrics, methods=["GET"])
     app.include_router(router)
     app.include_router(decides)
     app.include_router(decides_stops)
@@ -128,6 +131,14 @@ def overview(
             cursor, permitted(user), frame, declared=with_dag, start=start, retired=retired
         ),
     )
+
+
+def metrics(request: Request, user: User) -> Response:
+    """Answer with Prometheus' text, of the pipelines whose runs the user may read."""
+    with _http_errors(request), reading(find_postgres(settings_here())) as cursor:
+        text = ledger_metrics.text(cursor, permitted(user))
+    policy = {"Content-Security-Policy": POLICY.format(nonce="none")}
+    return Response(text, media_type=PROMETHEUS, headers=HEADERS | policy)
 
 
 @router.get("/{dag_id}/")

@@ -1,0 +1,127 @@
+"""The ledger's figures are Prometheus' text, by a command and by a scrape, and the dashboard asks for what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pytest
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.parser import text_string_to_metric_families
+
+from etl.common.database import transaction
+from etl.ledger.telemetry.metrics import FAMILIES, LedgerCollector, text
+from etl.pipeline import Append
+from etl.services import Services
+from etl.sinks.lake.lake import Lake
+from tests.support.delivering import Delivering
+from tests.support.environment import REPOSITORY
+
+COLUMNS = pa.schema([("id", pa.int64())])
+ROWS = pa.table({"id": pa.array(range(20), pa.int64())})
+AWKWARD = 'a "b"\\\nc'  # of a label's value, all that Prometheus escapes
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture
+def events(services: Services, dsn: str, lake: Lake, tmp_path: Path) -> Delivering:
+    return Delivering.start(services, dsn, lake, tmp_path / "home", COLUMNS, Append())
+
+
+def samples(written: str) -> Samples:
+    found = [one for family in text_string_to_metric_families(written) for one in family.samples]
+    return {(one.name, tuple(sorted(one.labels.items()))): one.value for one in found}
+
+
+def told(events: Delivering) -> Samples:
+    with transaction(events.dsn, one_snapshot=True) as cursor:
+        return samples(text(cursor))
+
+
+def test_figures_are_the_ledgers(events: Delivering) -> None:
+    events.deliver(ROWS)
+    events.deliver(ROWS, bad=range(5))
+    events.execute("INSERT INTO sluice.consumer (pipeline, name) VALUES ('events', %s) RETURNING 1", AWKWARD)
+    events.execute(
+        "INSERT INTO sluice.batch_progress (stream_id, batch_id, run_id, triggered_at, input_rows, durations_ms, phases_ms,"
+        " operators, ends, behind) VALUES (%s, 1, %s, now(), 20, '{\"triggerExecution\": 1500}', '{\"transaction\": 250}',"
+        " '[]', '{}', 7) RETURNING 1",
+        events.session.stream_id,
+        events.session.lease.run_id,
+    )
+    found = told(events)
+    pipeline, stream = ("pipeline", "events"), ("kind", "stream")
+    own = {name: value for (name, labels), value in found.items() if labels == (pipeline,)}
+    by_kind = {name: value for (name, labels), value in found.items() if labels == (stream, pipeline)}
+    assert by_kind == {
+        "sluice_deliveries_total": 2,
+        "sluice_delivered_rows_total": 35,
+        "sluice_quarantined_rows_total": 5,
+        "sluice_malformed_records_total": 0,
+        "sluice_dropped_rows_total": 0,
+    }
+    [(committed,)] = events.execute(
+        "SELECT extract(epoch FROM max(committed_at))::float8 FROM sluice.delivery"
+    )
+    assert own == {
+        "sluice_held_rows": 5,
+        "sluice_last_batch_held_ratio": 0.25,
+        "sluice_last_delivery_timestamp_seconds": committed,
+        "sluice_last_batch_seconds": 1.5,
+        "sluice_source_lag_records": 7,
+        "sluice_running_runs": 1,
+        "sluice_lineage_unsent_events": 0,
+    }
+    assert found["sluice_last_batch_phase_seconds", (("phase", "transaction"), pipeline)] == 0.25
+    assert found["sluice_attempts", (("outcome", "delivered"), pipeline)] == 2
+    consumer = ("consumer", AWKWARD)
+    assert found["sluice_consumer_lag_deliveries", (consumer, pipeline)] == 2
+    assert found["sluice_consumer_lag_rows", (consumer, pipeline)] == 35
+    events.end()
+    assert told(events)["sluice_runs_total", (stream, ("outcome", "died"), pipeline)] == 1
+    events.execute("UPDATE sluice.pipeline SET retired_at = now() RETURNING 1")
+    assert told(events) == {}
+
+
+def test_names_are_as_prometheus_has_them() -> None:
+    assert len({one.name for one in FAMILIES}) == len(FAMILIES)
+    for one in FAMILIES:
+        assert re.fullmatch(r"sluice(_[a-z]+)+", one.name)
+        assert not one.name.endswith(("_total", "_count", "_sum", "_bucket"))
+        assert one.says
+        assert one.says[0].isupper() or one.says[0].isdigit()
+
+
+@pytest.fixture
+def scraped(events: Delivering) -> Iterator[str]:
+    registry = CollectorRegistry()
+    registry.register(LedgerCollector(dsn=events.dsn))
+    server, thread = start_http_server(0, "127.0.0.1", registry)
+    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    server.shutdown()
+    thread.join()
+    assert thread not in threading.enumerate()
+
+
+def test_a_scrape_reads_the_ledger_anew(events: Delivering, scraped: str) -> None:
+    name = "sluice_deliveries_total", (("kind", "stream"), ("pipeline", "events"))
+    for delivered in (1, 2):
+        events.deliver(ROWS)
+        answer = httpx.get(scraped)
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert samples(answer.text)[name] == delivered
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    board = json.loads((REPOSITORY / "docs/grafana/sluice.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    named = {name for one in asked for name in re.findall(r"sluice_\w+", one)}
+    there = {one.name + "_total" * one.counts for one in FAMILIES}
+    assert len(asked) > 8
+    assert named <= there
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
