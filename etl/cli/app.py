@@ -24,8 +24,10 @@ from etl.cli.shared import (
     shown_lines,
 )
 from etl.common.errors import BatchEndsSpark, SluiceError, Stopped
+from etl.common.json_log import JsonHandler, JsonStream, write_json
 from etl.common.outages import raising_service_errors
 from etl.common.outcome import in_short, without_secrets
+from etl.common.settings import logs_json
 from etl.spark.launch import jvm_log
 from etl.spark.signals import SIGNALS, stop_at_once
 
@@ -39,10 +41,16 @@ app = typer.Typer(
 
 def main() -> NoReturn:
     """Run the command; every failure is one message and an exit code, never a traceback of a person's mistake."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines(marks=WANTED in os.environ))
+    handler: logging.Handler
+    if WANTED not in os.environ and logs_json():  # Airflow's own log has its form
+        handler, sys.stderr = write_json(sys.stderr)
+        logging.captureWarnings(True)
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Lines(marks=WANTED in os.environ))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("sluice").setLevel(logging.INFO)
+    in_json = isinstance(sys.stderr, JsonStream)
+    logging.getLogger("sluice").setLevel(logging.DEBUG if in_json else logging.INFO)
     # It reports errors that we report ourselves: of a batch by its own logger, of a JVM that is gone by the root's.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     handler.addFilter(lambda record: not Path(record.pathname).is_relative_to(PY4J))
@@ -80,6 +88,8 @@ def _report_failure(error: BaseException) -> int:
     """Tell what ended the command, and return its exit code."""
     if isinstance(error, UnicodeEncodeError) and any(error.object in word for word in sys.argv[1:]):
         error = no_utf_8(error.object)
+    if isinstance(sys.stderr, JsonStream):
+        return _log_failure(error)
     if stopped := Stopped.behind(error):
         err.print(f"sluice: stopped by {stopped}; {stopped.left}")
         return stopped.exit_code
@@ -91,6 +101,28 @@ def _report_failure(error: BaseException) -> int:
     _tell(f"sluice: {error}")
     for note in getattr(error, "__notes__", []):
         err.print(f"  {note}")
+    return code
+
+
+def _log_failure(error: BaseException) -> int:
+    """Write what ended the command as one line of the log, and return its exit code."""
+    stopped = Stopped.behind(error)
+    known = stopped or (error if isinstance(error, SluiceError) else None)
+    code = known.exit_code if known else SluiceError.exit_code
+    of_spark = code == SluiceError.exit_code or isinstance(error, BatchEndsSpark)
+    logging.getLogger("sluice").error(
+        "%s",
+        f"stopped by {stopped}; {stopped.left}" if stopped else getattr(error, "seen", in_short(error)),
+        exc_info=None if known else error,
+        extra={
+            "action": "command-failed",
+            "error": type(known or error).__name__,
+            "exit_code": code,
+            "next": getattr(error, "remedy", None),
+            "notes": list(getattr(error, "__notes__", [])),
+            **({"spark_log": str(jvm_log.current()), "spark_said": jvm_log.last_lines()} if of_spark else {}),
+        },
+    )
     return code
 
 
@@ -123,6 +155,9 @@ def options(
     """Set the options of every command: --verbose shows details and tracebacks."""
     if verbose:
         logging.getLogger("sluice").setLevel(logging.DEBUG)
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, JsonHandler):
+                handler.verbose = True
 
 
 # In the order in which help shows them. What follows Airflow's own command is its own, options included.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from rich.progress import Progress as Bar
 from etl.cli.shared import called, shown
 from etl.common import steps
 from etl.common.database import migrate, transaction
+from etl.common.json_log import JsonStream, of_batch
 from etl.common.steps import Step
 from etl.common.wording import drifted, left_out, pluralize, records_read
 from etl.ledger import deliveries
@@ -55,11 +58,21 @@ def line(pipeline: str, receipt: Receipt) -> str:
     )
 
 
+def log_batch(pipeline: str, receipt: Receipt) -> None:
+    """Write what became of a batch as one line of a log of JSON, with all its figures."""
+    action = "batch-delivered-before" if receipt.delivered_before else "batch-delivered"
+    figures = {"action": action, **of_batch(receipt.json())}
+    logging.getLogger("sluice").info("%s", line(pipeline, receipt), extra=figures)
+
+
 @contextmanager
 def watching(
     workspace: Workspace, pipeline: Pipeline, console: Console, control: RunControl
 ) -> Iterator[Callable[[Receipt], None]]:
     """Yield a function to be told of every batch, which shows it on the terminal or as a line of a log."""
+    if isinstance(sys.stderr, JsonStream):
+        yield lambda receipt: log_batch(pipeline.name, receipt)
+        return
     if not console.is_terminal:
         yield lambda receipt: console.print(line(pipeline.name, receipt))
         return

@@ -22,6 +22,7 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from etl.common.errors import SetupError
+from etl.common.json_log import JsonStream
 from etl.common.settings import Settings, load_settings
 from etl.common.wording import HALF_SURROGATE, WHY, of_json, visible
 
@@ -55,6 +56,8 @@ def result_to_stdout(wanted: bool) -> bool:
         sys.stdout.flush()
         _result = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
         os.dup2(2, 1)
+        if isinstance(sys.stderr, JsonStream):
+            sys.stdout = sys.stderr
     return wanted
 
 

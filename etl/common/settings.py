@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from psycopg2 import ProgrammingError
 from psycopg2.extensions import parse_dsn
@@ -110,6 +110,7 @@ class Settings(BaseSettings):
     backup_horizon: timedelta = timedelta(days=7)  # how far back a restored backup may take PostgreSQL
     quality_retention: timedelta | None = None  # of reports and sketches, which `sluice sweep` then takes out
     alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
+    log: Literal["text", "json"] = "text"  # what a command writes to standard error
     openlineage: SecretStr | None = (
         None  # http(s) address or file that an event of each delivery goes to; None: none
     )
@@ -324,6 +325,14 @@ def load_settings() -> Settings:
     return settings
 
 
+def logs_json() -> bool:
+    """Tell whether a command is to write its log as JSON, also where other settings are wrong."""
+    try:
+        return load_settings().log == "json"
+    except SetupError:
+        return os.environ.get(f"{PREFIX}LOG") == "json"
+
+
 def with_spark_conf(settings: Settings, pairs: Iterable[str]) -> Settings:
     """Return the settings with some of Spark's replaced, each given as NAME=VALUE.
 
@@ -366,6 +375,7 @@ def _in_words(item: Any) -> str:
         "greater_than_equal": f"must be at least {limits.get('ge', 0):,}",
         "less_than_equal": f"must be at most {limits.get('le', 0):,}",
         "string_too_short": "must not be empty",
+        "literal_error": f"must be {limits.get('expected')}",
     }
     kinds = {
         "int": "a whole number",

@@ -55,6 +55,7 @@ COMMIT = (
 )
 
 _listener: Listener | None = None
+_about: dict[str, object] = {}  # what this process is at work on
 _moments: dict[Step, float] = {}  # when this process last came to each
 _last: Step | None = None
 
@@ -65,6 +66,16 @@ def reached(step: Step) -> None:
     _moments[step], _last = time.monotonic(), step
     if _listener is not None:
         _listener(step)
+
+
+def work_on(**about: object) -> None:
+    """Say what this process is at work on from here on: a pipeline's run, a batch and its delivery."""
+    _about.update(about)
+
+
+def at_work() -> dict[str, object]:
+    """Return what this process is at work on, or was last."""
+    return dict(_about)
 
 
 def committing() -> bool:

@@ -29,7 +29,7 @@ from etl.common.errors import (
     SluiceError,
     StagingLost,
 )
-from etl.common.steps import Step, phases_ms, reached
+from etl.common.steps import Step, phases_ms, reached, work_on
 from etl.common.wording import first_few, pluralize
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
@@ -192,6 +192,7 @@ def _open_attempt(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> S
     """Reserve the delivery's number and make its first staging tables, before anything is written elsewhere."""
     while (task := _numbered(context, batch, hold)) is None:
         numbers.free_numbers(context.sinks.dsn, context.sinks.lake, context.sinks.pipeline)
+    work_on(batch=batch.batch_id, delivery=task.delivery_id)
     reached(Step.ATTEMPT_OPENED)
     return task
 

@@ -14,7 +14,7 @@ from etl.common.database import Cursor, Pool, cancel_statements, migrate, transa
 from etl.common.errors import SluiceError, Stopped, TableRefused
 from etl.common.outages import raising_service_errors
 from etl.common.outcome import RunOutcome
-from etl.common.steps import Step, reached
+from etl.common.steps import Step, reached, work_on
 from etl.ledger import leases, pipelines
 from etl.ledger.leases import Lease
 from etl.ledger.pipelines import DeclaredSink
@@ -87,6 +87,7 @@ def leased(
     `began` is told the run's id, before anything else: should that fail, the lease is given back as well.
     """
     stop, control = threading.Event(), control or RunControl()
+    work_on(pipeline=lease.pipeline, run=lease.run_id, batch=None, delivery=None)
 
     def beat() -> None:
         due, noted = time.monotonic() + leases.HEARTBEAT_SECONDS, False
@@ -103,6 +104,7 @@ def leased(
     stopped: Stopped | None = None
     try:
         with raising_service_errors():
+            log.debug("run %s of %s has begun", lease.run_id, lease.pipeline, extra={"action": "run-began"})
             began(lease.run_id)
             drop_leftover_staging(dsn, lease.pipeline)
             yield
@@ -121,6 +123,13 @@ def leased(
         if stopped is not None:
             cancel_statements()  # of the batch in flight, whose transaction holds what the lease's end changes
         _end(dsn, lease, outcome, kind)
+        log.debug(
+            "run %s of %s has ended: %s",
+            lease.run_id,
+            lease.pipeline,
+            outcome.outcome,
+            extra={"action": "run-ended", "outcome": outcome.outcome},
+        )
 
 
 def _beat(own: Pool, lease: Lease, control: RunControl) -> None:
@@ -135,7 +144,9 @@ def _beat(own: Pool, lease: Lease, control: RunControl) -> None:
         )
         control.lost = True
     except (SluiceError, psycopg2.Error) as error:
-        log.warning("the heartbeat of %s failed: %s", lease.pipeline, error)
+        log.warning(
+            "the heartbeat of %s failed: %s", lease.pipeline, error, extra={"action": "heartbeat-failed"}
+        )
 
 
 def _end(dsn: str, lease: Lease, outcome: RunOutcome, kind: str | None) -> None:
