@@ -143,7 +143,7 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
             self._command = Command(
                 arguments=arguments,
                 python=_python(self.python),
-                environment={**environment, **self._named_as_parent(context)},
+                environment={**environment, **self._named_as_parent(context), **_trace_parent()},
                 given=task_try.json(),
                 own_group=True,
             )
@@ -346,6 +346,15 @@ def _services() -> Iterator[dict[str, str | None]]:
             yield environment
     except SetupError as error:
         raise NeedsPerson(str(error)) from error
+
+
+def _trace_parent() -> dict[str, str]:
+    """Return the variables that name the span of this task to what it starts; none where Airflow makes no spans."""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return {name.upper(): value for name, value in carrier.items()}
 
 
 def _require_a_try(task: BaseOperator, context: Context) -> None:

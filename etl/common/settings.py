@@ -111,6 +111,7 @@ class Settings(BaseSettings):
     quality_retention: timedelta | None = None  # of reports and sketches, which `sluice sweep` then takes out
     alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
     log: Literal["text", "json"] = "text"  # what a command writes to standard error
+    otlp: str | None = None  # http(s) address that the spans of a run go to; None: none
     openlineage: SecretStr | None = (
         None  # http(s) address or file that an event of each delivery goes to; None: none
     )
@@ -255,6 +256,13 @@ class Settings(BaseSettings):
         if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
             raise ValueError("is not an http:// or https:// address")
         return value
+
+    @field_validator("otlp")
+    @classmethod
+    def _collector(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(r"https?://[^/]", value):
+            raise ValueError(f"{value!r} is not an http:// or https:// address")
+        return value and value.rstrip("/")
 
     @field_validator("openlineage")
     @classmethod

@@ -7,7 +7,8 @@ shows where a batch is, and a crash test installs a listener that stops the proc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 
@@ -55,6 +56,7 @@ COMMIT = (
 )
 
 _listener: Listener | None = None
+_observers: tuple[Listener, ...] = ()  # told after the listener, which may end the process
 _about: dict[str, object] = {}  # what this process is at work on
 _moments: dict[Step, float] = {}  # when this process last came to each
 _last: Step | None = None
@@ -66,6 +68,8 @@ def reached(step: Step) -> None:
     _moments[step], _last = time.monotonic(), step
     if _listener is not None:
         _listener(step)
+    for observer in _observers:
+        observer(step)
 
 
 def work_on(**about: object) -> None:
@@ -76,6 +80,17 @@ def work_on(**about: object) -> None:
 def at_work() -> dict[str, object]:
     """Return what this process is at work on, or was last."""
     return dict(_about)
+
+
+@contextmanager
+def observed_by(observer: Listener) -> Iterator[None]:
+    """Tell `observer` of each step meanwhile, beside the listener that there may be."""
+    global _observers
+    _observers = (*_observers, observer)
+    try:
+        yield
+    finally:
+        _observers = tuple(one for one in _observers if one is not observer)
 
 
 def committing() -> bool:

@@ -25,6 +25,7 @@ from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.open import stream_of
 from etl.runs.spark_session import a_session
 from etl.runs.summary import STOPPED, Progress, Summary
+from etl.runs.telemetry.spans import traced
 from etl.runs.telemetry.telling import telling_lineage
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
@@ -42,6 +43,7 @@ log = logging.getLogger("sluice")
 
 @kept_connections()
 @telling_lineage
+@traced
 def run(
     workspace: Workspace,
     pipeline: Pipeline,

@@ -31,6 +31,7 @@ from etl.runs.recovery.base import OnProgress, RecoveryRequest, Seeded, heeding
 from etl.runs.recovery.withdrawal_plan import WithdrawalPlan, plan_withdrawal, stateless
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
+from etl.runs.telemetry.spans import traced
 from etl.runs.telemetry.telling import telling_lineage
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Withdrawn:
 
 @kept_connections()
 @telling_lineage
+@traced
 def withdraw(
     workspace: Workspace,
     pipeline: Pipeline,

@@ -35,6 +35,7 @@ from etl.runs.replay.corrections import Corrections, beside_of, corrected_rows
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.summary import Progress
+from etl.runs.telemetry.spans import traced
 from etl.runs.telemetry.telling import telling_lineage
 from etl.sinks.modes import mode_of
 
@@ -51,6 +52,7 @@ GIVEN_UP = "what it has reported is released, and all else is held as before"  #
 
 @kept_connections()
 @telling_lineage
+@traced
 def release(
     workspace: Workspace,
     pipeline: Pipeline,

@@ -32,6 +32,7 @@ from etl.runs.replay.plan import SHOWN, Releases, ReplayPlan
 from etl.runs.run import refuse_lost
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import refuse_replay
+from etl.runs.telemetry.spans import traced
 from etl.runs.telemetry.telling import telling_lineage
 from etl.sinks.modes import mode_of
 from etl.sources.kinds import kind_of
@@ -75,6 +76,7 @@ class Replayed:
 
 @kept_connections()
 @telling_lineage
+@traced
 def replay(
     workspace: Workspace,
     pipeline: Pipeline,
