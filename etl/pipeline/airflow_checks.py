@@ -7,6 +7,7 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
+from etl.common.wording import pluralize
 from etl.pipeline.declaration import Airflow
 
 LONGEST_DECIDERS = 4_000  # characters: what a task has beyond 4,096, Airflow cuts off
@@ -94,9 +95,9 @@ def _option_problems(options: Any) -> list[str]:
         isinstance(one, str) and one.strip() for one in texts
     ):
         found.append(f"deciders: {named!r} must be a tuple of users' names, or a mapping of their ids")
-    elif len(str(named)) > LONGEST_DECIDERS:
+    elif (length := len(str(named))) > LONGEST_DECIDERS:
         found.append(
-            f"deciders: they are too many, with {len(str(named)):,} characters; Airflow keeps {LONGEST_DECIDERS:,}"
+            f"deciders: they are written in {pluralize(length, 'character')}; Airflow keeps {LONGEST_DECIDERS:,}"
         )
     made = options.executor_config
     if not (made is None or callable(made) or isinstance(made, Mapping)):
