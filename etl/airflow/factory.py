@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param, get_parsing_context
 
 from etl.airflow.alerts import FAILED, TASK_FAILED, deadline, notifiers, restarts
-from etl.airflow.operator import SluiceRunOperator, SluiceTaskOperator, assets
+from etl.airflow.operator import SluiceRunOperator, SluiceTaskOperator, assets, partitions
 from etl.airflow.retries import LONGEST_PAUSE, Retries, kept_up
 from etl.airflow.run_form import FIELDS
 from etl.common.errors import SetupError
@@ -206,7 +206,7 @@ def _task(pipeline: Pipeline, form: Mapping[str, Param], **more: Any) -> None:
         **fields,
         deciders=pipeline.airflow.ids_of_deciders,
         alert_quarantine_share=pipeline.alert_quarantine_share,
-        outlets=list(assets(pipeline.name)),
+        outlets=[*assets(pipeline.name), *([partitions(pipeline.name)] if pipeline.names_partitions else [])],
         **more,
     )
 

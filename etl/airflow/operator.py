@@ -40,7 +40,7 @@ from etl.airflow.retries import (
 )
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
-from etl.airflow.told import event_extra, told_to
+from etl.airflow.told import event_extra, tell_partitions, told_to
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
 from etl.common.wording import drifted, left_out, meant, records_read
@@ -62,6 +62,14 @@ def assets(pipeline: str) -> tuple[Asset, Asset]:
         Asset(name=f"{pipeline} (PostgreSQL)", uri=f"x-sluice://{pipeline}/postgresql", group="sluice"),
         Asset(name=f"{pipeline} (lake)", uri=f"x-sluice://{pipeline}/lake", group="sluice"),
     )
+
+
+def partitions(pipeline: str) -> Asset:
+    """Return the hours, days or months of the pipeline's rows: each event has the key of one that a delivery touched.
+
+    Only DAGs that are scheduled by partitions hear of it; the events of `assets` have no key, and start all others.
+    """
+    return Asset(name=f"{pipeline} (partitions)", uri=f"x-sluice://{pipeline}/partitions", group="sluice")
 
 
 def _with_the_forms_fields(init: Init) -> Init:
@@ -221,15 +229,23 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         if self._killed:  # it came to a good end, but no success is to be told of
             raise Ended("Airflow ended this try; the batch in flight is delivered")
         self.log.info("%s", closing_line(summary))
-        for asset in self.outlets:
+        for asset in self._sinks():
             context["outlet_events"][asset].extra.update(event_extra(summary))
+        asset = partitions(self.pipeline)
+        if asset in self.outlets and not tell_partitions(summary, asset, context):
+            self.outlets = self._sinks()
         return said
+
+    def _sinks(self) -> list[Any]:
+        """Return the outlets whose events tell of deliveries: all but that of partitions."""
+        return [one for one in self.outlets if one != partitions(self.pipeline)]
 
     def _told_to(self, context: Context) -> dict[str, Any]:
         """Return the commit up to which the events of this pipeline's runs of the same kind have told, as they say it."""
-        if not self.outlets:
+        sinks = self._sinks()
+        if not sinks:
             return {}
-        return told_to(context["inlet_events"], self.outlets[-1], self.pipeline, context["ti"].dag_id)
+        return told_to(context["inlet_events"], sinks[-1], self.pipeline, context["ti"].dag_id)
 
     @property
     def form(self) -> RunForm:

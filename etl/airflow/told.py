@@ -6,19 +6,27 @@ downstream DAGs were told: a try whose command has ended well may still fail (do
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
 
 from etl.common.number_ranges import shortened
+from etl.common.wording import first_few, pluralize
 from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 TOLD_TO = "told_to"
 QUALITY = "airflow.dataquality.result"  # where Airflow's data quality provider looks for a score
 TOLD = (TOLD_TO, "told_delivery", "told_run")  # by which a commit is known again, also after a restore
+FEW = 10  # folders in an event of a partition
 PAGE = 100  # events asked for at once
 PAGES = 10  # asked for at most: each is a question to Airflow, and a run waits for them before it begins
+
+log = logging.getLogger(__name__)
 
 
 def event_extra(summary: Summary) -> dict[str, Any]:
@@ -28,7 +36,7 @@ def event_extra(summary: Summary) -> dict[str, Any]:
     """
     quality = {} if summary.quality is None else {QUALITY: summary.quality}
     return {
-        "action": "replaced" if summary.replaced else "released" if summary.released else "delivered",
+        "action": _action(summary),
         "pipeline": summary.pipeline,
         "replaced": summary.replaced,
         "released": shortened(summary.released),
@@ -42,6 +50,52 @@ def event_extra(summary: Summary) -> dict[str, Any]:
         "run": summary.run,
         **quality,
     }
+
+
+def tell_partitions(summary: Summary, asset: Asset, context: Context) -> bool:
+    """Give each partition that was touched an event of its own; tell whether there are any.
+
+    Without a key an event starts no DAG and is an error in Airflow's log: where there is none, the asset is to be no outlet.
+    """
+    if said := unnamed_partitions(summary):
+        log.warning("%s", said)
+    if not summary.partitions:
+        return False
+    event = context["outlet_events"][asset]
+    event.add_partitions(summary.partitions)
+    event.extra.update(partition_extra(summary))
+    return True
+
+
+def partition_extra(summary: Summary) -> dict[str, Any]:
+    """Return what the event of each partition says: short, for there may be hundreds of them."""
+    return {
+        "action": _action(summary),
+        "pipeline": summary.pipeline,
+        "partitions": len(summary.partitions),
+        "beyond": summary.partitions_beyond,
+        "without_key": summary.partitions_without_key[:FEW],
+        TOLD_TO: summary.told_to,
+        "run": summary.run,
+    }
+
+
+def unnamed_partitions(summary: Summary) -> str | None:
+    """Say which of the touched partitions have no event, and how their rows are found; None where each has one."""
+    said = []
+    if summary.partitions_beyond:
+        beyond = pluralize(summary.partitions_beyond, "partition")
+        said.append(
+            f"{beyond} older than {summary.partitions[-1]} without an event, for a run names"
+            f" {len(summary.partitions):,} at most: have the DAGs that read them make all anew"
+        )
+    if summary.partitions_without_key:
+        said.append(f"no key for what is in the partitions {first_few(summary.partitions_without_key)}")
+    return "; ".join(said) or None
+
+
+def _action(summary: Summary) -> str:
+    return "replaced" if summary.replaced else "released" if summary.released else "delivered"
 
 
 def told_to(events: Any, asset: Asset, pipeline: str, dag_id: str) -> dict[str, Any]:

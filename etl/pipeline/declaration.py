@@ -398,6 +398,15 @@ class Pipeline:
         return self.sink.releasable
 
     @property
+    def names_partitions(self) -> bool:
+        """Tell whether Airflow is told which hours, days or months a delivery touched.
+
+        Of a sink that each batch replaces they are all touched.
+        """
+        by = self.sink.partition_by
+        return by is not None and by.kind != "identity" and not isinstance(self.sink, Replace)
+
+    @property
     def all_streams(self) -> Mapping[str | None, Stream]:
         """Return every kind of record that is read, by its name; the one of `schema` has none."""
         main: dict[str | None, Stream] = {

@@ -47,6 +47,12 @@ class Summary:
     quality: dict[str, Any] | None = None  # how rules came out over them; None: no rule judged them
     # deliveries that were replaced, and that likewise
     replaced: list[int | str] = field(default_factory=list)
+    # hours, days or months that both touched, by their beginnings as Airflow's partition mappers read them: the newest
+    partitions: list[str] = field(default_factory=list)
+    partitions_beyond: int = 0  # how many older ones there are
+    partitions_without_key: list[str] = field(
+        default_factory=list
+    )  # their folders: of no time, or of a strange year
     told_to: int | None = None  # the commit up to which these are all that there is to tell
     told_delivery: int | None = None  # that this commit made
     told_run: str | None = None  # which made it

@@ -228,8 +228,8 @@ def test_a_person_releases_a_held_row_and_it_is_delivered_once(
     assert refused == []
     query = "SELECT status, decided_by, why FROM sluice.quarantine WHERE quarantine_id = %s"
     assert stack.home.ask(query, row) == [("released", "admin", "negative amounts are refunds")]
-    events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=2")["asset_events"]
-    assert [(one["extra"]["action"], one["extra"]["released"]) for one in events] == [("released", [row])] * 2
+    actions = [(one["action"], one["released"]) for one in stack.told_by(asked)]
+    assert actions == [("released", [row])] * 2
     stack.landed.released += [one for one in stack.landed.orders[-9:] if NEGATIVE in one.reasons]
     stack.assert_exactly_once()
 

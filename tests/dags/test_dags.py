@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -33,9 +34,9 @@ from etl.airflow.retries import (
 )
 from etl.airflow.run_form import RunForm
 from etl.airflow.told import PAGES, told_to
-from etl.pipeline import load_pipelines
+from etl.pipeline import Append, Replace, day, identity, load_pipelines
 from etl.pipeline.checks import SHIPPED_DAGS
-from etl.pipeline.dag_names import replays_of
+from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.pipelines.flights import PIPELINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,6 +129,19 @@ def test_the_dag_downstream_looks_each_hour_also_without_an_event_and_tries_agai
     assert [outlet["__var"]["uri"] for outlet in task["outlets"]] == ["x-sluice://flights_delays"]
 
 
+def test_only_what_is_partitioned_by_time_names_partitions(bag: Any) -> None:
+    def named(dag: str) -> bool:
+        [task] = [one["__var"] for one in bag["dags"][dag]["tasks"]]
+        return f"x-sluice://{pipeline_of(dag)}/partitions" in [one["__var"]["uri"] for one in task["outlets"]]
+
+    sinks = {name: one.sink for name, one in load_pipelines([ROOT / "etl/pipelines"]).items()}
+    by_time = {name for name, sink in sinks.items() if sink.partition_by}
+    assert {pipeline_of(dag) for dag in set(bag["dags"]) - SHIPPED_DAGS if named(dag)} == by_time
+    assert {name for name in by_time if named(replays_of(name))} == by_time
+    for sink in (Append(), Append(partition_by=identity("carrier")), Replace(partition_by=day("time_hour"))):
+        assert not replace(PIPELINE, sink=sink).names_partitions
+
+
 def test_a_dag_has_the_pipelines_owner_and_tags(bag: Any, task: Any) -> None:
     assert task["owner"] == PIPELINE.owner
     assert set(bag["dags"]["flights"]["tags"]) == {"sluice", *PIPELINE.tags}
@@ -138,6 +152,7 @@ def test_a_run_has_the_pipelines_own_pool_and_tells_of_both_outputs(task: Any) -
     assert [outlet["__var"]["uri"] for outlet in task["outlets"]] == [
         "x-sluice://flights/postgresql",
         "x-sluice://flights/lake",
+        "x-sluice://flights/partitions",
     ]
 
 
@@ -595,7 +610,11 @@ def test_what_a_function_for_airflow_makes_wrong_is_reported_and_the_others_keep
 @pytest.mark.parametrize(
     ("change", "made"),
     [
-        (("", ""), {"flights", "flights_replays", "flights_delays"}),
+        (("", ""), {"flights", "flights_replays", "flights_delays", "flights_by_day"}),
+        (
+            ('day("scheduled_departure")', 'day("time_hour")'),
+            {"flights", "flights_replays", "flights_delays"},
+        ),
         (("dep_delay", "late"), {"flights", "flights_replays"}),  # a user's own, which it can't read
         (('name="flights"', 'name="departures"'), {"departures", "departures_replays"}),
     ],

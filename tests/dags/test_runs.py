@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import pytest
+from airflow.partition_mappers.temporal import StartOfDayMapper
 
 from etl.airflow.api import Refused
 from etl.airflow.command.trigger import RunFailed, trigger
@@ -36,8 +37,7 @@ def assert_delivered(stack: Stack, run: str) -> int:
     assert (summary["batches"], summary["delivered"], summary["quarantined"]) == (1, 8, 2)
     said = "\n".join(stack.api.log(NAME, run, "run"))
     assert re.search("orders batch [0-9]+: 8 rows delivered, 2 quarantined", said)
-    events = stack.call("GET", f"/assets/events?source_run_id={quote(run)}")["asset_events"]
-    told = {one["uri"]: one["extra"] for one in events}
+    told = {one["uri"]: one["extra"] for one in stack.events_of(run) if one["partition_key"] is None}
     assert set(told) == {"x-sluice://orders/postgresql", "x-sluice://orders/lake"}
     assert all(extra["deliveries"] == summary["deliveries"] for extra in told.values())
     assert all(
@@ -47,6 +47,7 @@ def assert_delivered(stack: Stack, run: str) -> int:
     assert [(extra["snapshot_id"],) for extra in told.values()] == stack.home.ask(
         newest, summary["deliveries"]
     ) * 2
+    assert_each_day_has_its_event(stack, run, "delivered", summary["deliveries"])
     assert stack.home.ask(
         "SELECT run_type, try_number, delivery_id FROM sluice.airflow_delivery WHERE dag_run_id = %s", run
     ) == [("manual", 1, *summary["deliveries"])]
@@ -65,11 +66,23 @@ def clear_and_deliver_again(stack: Stack, run: str, delivery: int) -> int:
     assert summary["replaced"] == [delivery]
     assert (summary["delivered"], summary["quarantined"]) == (8, 2)
     said = "\n".join(stack.api.log(NAME, run, "run", attempt=2))
-    assert "8 rows of PostgreSQL and 1 Parquet file" in said
-    events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=2")["asset_events"]
-    assert {(one["extra"]["action"], *one["extra"]["replaced"]) for one in events} == {("replaced", delivery)}
+    assert re.search("8 rows of PostgreSQL and [12] Parquet file", said), "one a day"
+    events = stack.call("GET", "/assets/events?order_by=-timestamp&limit=4")["asset_events"]
+    of_sinks = [one["extra"] for one in events if one["partition_key"] is None]
+    assert {(one["action"], *one["replaced"]) for one in of_sinks} == {("replaced", delivery)}
     [again] = summary["deliveries"]
+    assert_each_day_has_its_event(stack, run, "replaced", summary["deliveries"])
     return int(again)
+
+
+def assert_each_day_has_its_event(stack: Stack, run: str, action: str, deliveries: list[int]) -> None:
+    """Assert that the newest events of a run name the days of these deliveries' rows, as Airflow's mappers read them."""
+    days = "SELECT DISTINCT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T00:00:00\"') FROM warehouse.orders"
+    wanted = stack.home.ask(f"{days} WHERE _delivery_id = ANY (%s)", deliveries)
+    told = {one["partition_key"]: one["extra"] for one in stack.events_of(run) if one["partition_key"]}
+    assert {(day,) for day in told} == set(wanted)
+    assert action in {one["action"] for one in told.values()}
+    assert {StartOfDayMapper().to_downstream(day) for day in told} == {day[:10] for day in told}
 
 
 def clear_and_be_refused(stack: Stack, run: str, delivery: int) -> None:

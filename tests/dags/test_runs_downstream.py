@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from etl.airflow.local.environment import environment
+from etl.common.database import transaction
 from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.environment import REPOSITORY
 from tests.support.processes import answers
@@ -22,6 +23,12 @@ COUNTED = "SELECT carrier, flights, departed, minutes FROM warehouse.flights_del
 WANTED = """
     SELECT carrier, count(*), count(dep_delay), coalesce(sum(dep_delay), 0) FROM warehouse.flights GROUP BY carrier
     ORDER BY carrier
+"""
+BY_DAY = "flights_by_day"
+SUMMED = "SELECT day::text, flights, departed, minutes FROM warehouse.flights_by_day ORDER BY day"
+WANTED_BY_DAY = """
+    SELECT (scheduled_departure AT TIME ZONE 'UTC')::date::text, count(*), count(dep_delay), coalesce(sum(dep_delay), 0)
+    FROM warehouse.flights WHERE _delivery_id = ANY (%s) OR %s GROUP BY 1 ORDER BY 1
 """
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -44,7 +51,12 @@ def deliver(stack: Stack, day: int) -> None:
     """Deliver a day of January by `airflow dags test`, which is `dag.test()`: a whole DAG run in one process."""
     landed = stack.home.sluice("land", "flights", "--days", f"2013-01-{day:02}..2013-01-{day:02}")
     assert landed.returncode == 0, landed.stderr
-    place = stack.home.place
+    run_in_one_process(stack)
+
+
+def run_in_one_process(stack: Stack) -> str:
+    """Run the DAG of `flights`, paused as it is; return the id of its run."""
+    before, place = set(stack.api.runs("flights")), stack.home.place
     done = subprocess.run(
         [sys.executable, "-P", "-m", "airflow", "dags", "test", "flights"],
         env=environment(stack.found, place.settings, place.services),
@@ -55,6 +67,8 @@ def deliver(stack: Stack, day: int) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    [made] = set(stack.api.runs("flights")) - before
+    return made
 
 
 def succeeded(stack: Stack) -> list[str]:
@@ -159,3 +173,62 @@ def test_what_a_replay_replaced_is_taken_back(flights: Stack) -> None:
     assert flights.ended(anew, DOWNSTREAM) == "success"
     assert read(flights, anew) == {"deliveries": live, "replaced": []}
     assert_counted_once(flights, 7)
+
+
+def test_a_day_is_summed_anew_when_a_delivery_touched_it_and_when_a_replay_replaced_it(
+    flights: Stack,
+) -> None:
+    flights.api.unpause(BY_DAY)
+    seen = set(flights.api.runs(BY_DAY))
+    deliver(flights, 8)
+    [eighth] = newest(flights, 1)
+    days = days_of(flights, eighth)
+    assert days == ["2013-01-08", "2013-01-09"], "New York's evening is the next day in UTC"
+    assert summed(flights, seen, len(days)) == days
+    deliver(flights, 9)
+    assert summed(flights, seen, 2) == ["2013-01-09", "2013-01-10"]
+    assert flights.home.ask(SUMMED) == flights.home.ask(WANTED_BY_DAY, [], True)
+
+    replayed = flights.api.trigger("flights_replays", {"deliveries": str(eighth)})
+    assert flights.ended(replayed, "flights_replays") == "success"
+    assert summed(flights, seen, len(days)) == days
+    assert flights.home.ask(SUMMED) == flights.home.ask(WANTED_BY_DAY, [], True)
+    nothing_new = run_in_one_process(flights)
+    with transaction(flights.home.dsn) as cursor:
+        cursor.execute("DELETE FROM warehouse.flights_by_day WHERE day <> '2013-01-09'")
+    flights.api.trigger(BY_DAY)
+    assert summed(flights, seen, 1) == [None], "no other run came"
+    assert flights.home.ask(SUMMED) == flights.home.ask(WANTED_BY_DAY, [], True), (
+        "without a key it sums all days"
+    )
+    assert len(flights.told_by(nothing_new)) == 2
+    assert flights.partitions_told_by(nothing_new) == {}, (
+        "an event without a key would be an error in Airflow's log"
+    )
+
+
+def newest(stack: Stack, count: int) -> list[int]:
+    """Return the newest deliveries, in the order of their commits."""
+    asked = (
+        "SELECT delivery_id FROM sluice.delivery WHERE pipeline = 'flights' ORDER BY commit_seq DESC LIMIT %s"
+    )
+    return [number for (number,) in stack.home.ask(asked, count)][::-1]
+
+
+def days_of(stack: Stack, delivery: int) -> list[str]:
+    return [day for day, *_ in stack.home.ask(WANTED_BY_DAY, [delivery], False)]
+
+
+def summed(stack: Stack, seen: set[str], count: int) -> list[str | None]:
+    """Wait for `count` runs by day that are not `seen`, and add them to these; return the partition key of each."""
+    new: dict[str, str | None] = {}
+
+    def ended() -> bool:
+        runs = stack.call("GET", f"/dags/{BY_DAY}/dagRuns?limit=1000")["dag_runs"]
+        found = [run for run in runs if run["dag_run_id"] not in seen]
+        new.update((run["dag_run_id"], run["partition_key"]) for run in found)
+        return [run["state"] for run in found].count("success") >= count
+
+    until(ended, lambda: f"{count} runs: {new}", patience=PATIENCE, every=1)
+    seen.update(new)
+    return sorted(new.values(), key=str)

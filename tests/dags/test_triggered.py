@@ -1,4 +1,7 @@
-"""`sluice trigger` of a paused DAG with a schedule: one run, which the home page counts, and nothing is left to wait."""
+"""`sluice trigger` of a paused DAG with a schedule: one run, which the home page counts, and nothing is left to wait.
+
+And a run that a flag starts, which lands with the files.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,17 @@ while sys.argv[1:3] == ["run", {name!r}] and pathlib.Path({file!r}).exists():
     if "away" in pathlib.Path({file!r}).read_text():
         os._exit(75)
     time.sleep(0.1)
+"""
+# As docs/airflow.md has it: an asset that Airflow watches.
+ARRIVED = """
+def arrived():
+    from airflow.providers.standard.triggers.file import FileDeleteTrigger
+    from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable
+
+    flag = FileDeleteTrigger(filepath={flag!r}, poke_interval=1)
+    watched = Asset("files have landed", watchers=[AssetWatcher(name="arriving.ready", trigger=flag)])
+    hourly = CronTriggerTimetable("0 * * * *", timezone="UTC")
+    return AssetOrTimeSchedule(timetable=hourly, assets=[watched])
 """
 
 
@@ -172,3 +186,23 @@ def test_ctrl_c_before_the_run_has_made_a_try_removes_it(stack: Stack) -> None:
     said = interrupted(stack, name, "scheduled")
     assert "the run" not in said
     assert states(stack, name) == []
+
+
+def test_a_flag_that_lands_starts_a_run_each_time(stack: Stack) -> None:
+    name, flag = "arriving", stack.home.root / "arriving.ready"
+    text = DECLARATION.format(name=name, max_files=None, share=1.0)
+    text = text.replace('suite="orders"', 'suite="not_there", schedule=arrived')  # so its runs start no Spark
+    stack.home.declare(name, text=ARRIVED.format(flag=str(flag)) + text)
+    stack.home.make_folder(name)
+    stack.wait_for_dag(name)
+    stack.api.unpause(name)
+
+    def started() -> list[str]:
+        return [run for run in stack.api.runs(name) if run.startswith("asset_triggered__")]
+
+    for times in (1, 2):
+        flag.touch()
+        until(lambda: len(started()) == times, f"run {times} of a flag", patience=PATIENCE, every=0.5)  # noqa: B023
+        assert not flag.exists()
+        for run in started():
+            assert stack.ended(run, name) == "failed"

@@ -143,7 +143,10 @@ def test_a_backfill_with_nothing_to_do_is_on_record_and_tells_what_nobody_has_to
 
 
 def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_the_next(home: Home) -> None:
-    home.declare(max_files=1)
+    text = DECLARATION.format(name="orders", max_files=1, share=1.0)
+    home.declare(
+        text=text.replace("Append()", 'Append(partition_by=hour("at"))').replace("Append,", "Append, hour,")
+    )
     landed = home.land("orders/0.jsonl", orders(0, 8, negative=[1]))
     [number] = home.run().deliveries
 
@@ -169,6 +172,8 @@ def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_
     [(delivery, run)] = home.ask("SELECT delivery_id, run_id::text FROM sluice.delivery WHERE live")
     again = next_one(tried("replay", 2, **form))
     assert (again.run, again.batches, again.replaced, again.unreported) == (run, 0, [number], [delivery])
+    hours = [f"2020-01-01T0{hour}:00:00" for hour in range(8)]
+    assert sorted(again.partitions) == [hours[0], *hours[2:]]
 
     home.judge(*RULES[1:])
     [held] = held_rows(home.dsn, "orders", RowSelection(status="held"))
@@ -184,6 +189,7 @@ def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_
     [(delivery,)] = home.ask("SELECT delivery_id FROM sluice.delivery WHERE kind = 'release'")
     again = next_one(tried("release", 2, **form))
     assert (again.batches, again.released, again.unreported) == (0, [held.quarantine_id], [delivery])
+    assert again.partitions == [hours[1]]
     landed.released += [one for one in landed.orders if one.reasons]
     home.judge(*RULES)
     home.assert_holds(landed)

@@ -24,6 +24,7 @@ import time
 from typing import TYPE_CHECKING
 
 from etl.airflow.command import tries
+from etl.airflow.command.partitions import touched_partitions
 from etl.airflow.command.score import score
 from etl.airflow.run_form import FIELDS
 from etl.airflow.task_try import TaskTry
@@ -99,6 +100,10 @@ def run_requested(
             summary.quality = score(dsn, pipeline, untold.deliveries, summary.run)
             summary.told_to = untold.told_to
             summary.told_delivery, summary.told_run = untold.told_delivery, untold.told_run
+            if pipeline.names_partitions:
+                touched = touched_partitions(dsn, untold.touched)
+                summary.partitions, summary.partitions_beyond = touched.keys, touched.beyond
+                summary.partitions_without_key = touched.without_key
     return summary
 
 

@@ -156,6 +156,7 @@ class Untold:
     rows: int  # that these delivered
     quarantined: int  # that these held
     replaced: list[int]  # whose place was taken
+    touched: list[int]  # whose rows came or left: all of these, and such as came and were replaced meanwhile
     snapshot_id: int | None  # the newest of the lake's table
     told_to: int  # the commit up to which this is all
     told_delivery: int | None  # that this commit made; None: nothing was delivered yet
@@ -203,11 +204,13 @@ def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:
         told_delivery, told_run = cursor.fetchone() or (None, None)
     live = [one for one in unreported if one.live]
     snapshots = [one.snapshot_id for one in live if one.snapshot_id is not None]
+    replaced = {old for one in unreported for old in one.replaced}
     return Untold(
         deliveries=[one.delivery_id for one in live],
         rows=sum(one.delivered for one in live),
         quarantined=sum(one.quarantined for one in live),
-        replaced=sorted({old for one in unreported for old in one.replaced}),
+        replaced=sorted(replaced),
+        touched=sorted(replaced | {one.delivery_id for one in unreported}),
         snapshot_id=snapshots[-1] if snapshots else None,
         told_to=told_to,
         told_delivery=told_delivery,

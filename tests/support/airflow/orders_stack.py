@@ -43,6 +43,8 @@ SETTINGS = {  # of Airflow, in seconds
 PATIENCE = 420  # seconds; nothing is decided by it, a test that waits so long has failed
 WATCHED = (
     DECLARATION.format(name=NAME, max_files=None, share=1.0)
+    .replace("sink=Append()", 'sink=Append(partition_by=day("at"))')
+    .replace("import Append,", "import Append, day,")
     .replace("from etl.pipeline", "from datetime import timedelta\nfrom etl.pipeline")
     .replace(
         "    max_quarantine_share",
@@ -186,8 +188,20 @@ class Stack:
 
     def told_by(self, run: str) -> list[dict[str, Any]]:
         """Return what the asset events of a run say, those of both sinks."""
-        found = self.call("GET", f"/assets/events?source_run_id={quote(run)}")["asset_events"]
-        return [one["extra"] for one in found]
+        return [one["extra"] for one in self.events_of(run) if one["partition_key"] is None]
+
+    def partitions_told_by(self, run: str) -> dict[str, dict[str, Any]]:
+        """Return what the event of each partition that a run touched says, by its key."""
+        events = [one for one in self.events_of(run) if one["uri"].endswith("/partitions")]
+        told = {one["partition_key"]: one["extra"] for one in events}
+        assert len(told) == len(events)
+        return told
+
+    def events_of(self, run: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.call("GET", f"/assets/events?source_run_id={quote(run)}")[
+            "asset_events"
+        ]
+        return found
 
     def clear(self, run: str, dag: str = NAME, *, only_failed: bool = False) -> None:
         body = {"dag_run_id": run, "dry_run": False, "only_failed": only_failed, "reset_dag_runs": True}
