@@ -188,6 +188,7 @@ def test_ctrl_c_before_the_run_has_made_a_try_removes_it(stack: Stack) -> None:
     assert states(stack, name) == []
 
 
+@pytest.mark.slow
 def test_a_flag_that_lands_starts_a_run_each_time(stack: Stack) -> None:
     name, flag = "arriving", stack.home.root / "arriving.ready"
     text = DECLARATION.format(name=name, max_files=None, share=1.0)
