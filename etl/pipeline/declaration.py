@@ -269,7 +269,7 @@ class Upsert:
 class Replace:
     """Each batch is the whole table."""
 
-    releasable: ClassVar[bool] = False
+    releasable: ClassVar[bool] = False  # a batch is the whole table
     partition_by: Partition | None = None
     table: str | None = None
 
@@ -401,10 +401,10 @@ class Pipeline:
     def names_partitions(self) -> bool:
         """Tell whether Airflow is told which hours, days or months a delivery touched.
 
-        Of a sink that each batch replaces they are all touched.
+        Where a batch is the whole table, each touches all of them.
         """
         by = self.sink.partition_by
-        return by is not None and by.kind != "identity" and not isinstance(self.sink, Replace)
+        return by is not None and by.kind != "identity" and self.sink.releasable
 
     @property
     def all_streams(self) -> Mapping[str | None, Stream]:
