@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pytest
+
+from etl.pipeline import declaration
 from tests.support.home import Home
 from tests.support.kafka.topics import Record, Topics, assert_holds, declare, orders, ranges
 
@@ -27,6 +30,21 @@ def test_every_record_is_in_both_sinks_once_and_the_ledger_knows_its_offsets(
         mine = [(start, stop) for number, start, stop in found if number == partition]
         assert mine[0][0] == 0 and mine[-1][1] == end
         assert all(before[1] == after[0] for before, after in itertools.pairwise(mine))
+
+
+def test_a_backlog_of_a_topic_without_a_limit_comes_in_batches_which_say_what_is_left(
+    home: Home, topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of three partitions has a third of the limit, which Spark rounds down."""
+    caplog.set_level("INFO", "sluice")
+    monkeypatch.setattr(declaration, "BATCH_OFFSETS", 10)
+    topic = topics.create(partitions=3)
+    declare(home, topic, max_offsets=None)
+    topics.send(topic, orders(0, 24, partitions=3))
+    assert home.run().batches == 3
+    assert_holds(home, topics.sent)
+    [told] = [message for message in caplog.messages if "come later" in message]
+    assert told.startswith("batch 0 of orders takes 9 offsets, and 15 offsets come later: ")
 
 
 def test_no_record_is_dropped_whatever_its_value(home: Home, topics: Topics) -> None:
