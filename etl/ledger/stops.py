@@ -68,6 +68,11 @@ class Stop:
     malformed: Sequence[str] = ()  # where most of its malformed records are, and what is wrong with them
     broken: Mapping[str, int] | None = None  # rule that holds rows -> how many rows broke it
 
+    def json(self) -> dict[str, Any]:
+        """Return the stop as JSON values."""
+        at = self.stopped_at and self.stopped_at.isoformat()
+        return {**asdict(self), "stopped_at": at}
+
     @property
     def of_share(self) -> bool:
         """Tell whether nothing stopped it but that too much of it would be held."""

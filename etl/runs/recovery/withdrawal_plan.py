@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import Cursor, migrate, row, rows_as, transaction
@@ -117,7 +117,7 @@ class WithdrawalPlan:
             "held": self.held,
             "files": len(self.files),
             "kept": list(self.kept),
-            "stops": [asdict(one) for one in self.stops],
+            "stops": [one.json() for one in self.stops],
             "gone": list(self.found.gone),
             "changed": list(self.found.changed),
             "lost_to_state": list(self.found.lost_to_state),
