@@ -12,7 +12,7 @@ from tests.support.documented import blocks
 DELIVERED = """
 INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES ('flights', 'warehouse', 'flights');
 CREATE SCHEMA warehouse;
-CREATE TABLE warehouse.flights (origin text, _delivery_id bigint);
+CREATE TABLE warehouse.flights (origin text, scheduled_departure timestamptz, dep_delay float, _delivery_id bigint);
 CREATE TABLE mine (LIKE warehouse.flights);
 """
 
