@@ -81,8 +81,10 @@ _ARROW_REFUSED = re.compile(
     r"\bOSError: (.*AWS Error (?:ACCESS_DENIED|EXPIRED_TOKEN|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID"
     r"|MISSING_AUTHENTICATION_TOKEN|NO_SUCH_BUCKET|REQUEST_EXPIRED|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT).*)"
 )
-# What is asked for the headers alone is answered without a reason.
-_ARROW_UNTOLD = re.compile(r"\bOSError: (.*AWS Error UNKNOWN \(HTTP status (?:301|307|400)\).*)")
+# Asked for a bucket's headers alone, S3 gives no reason.
+_ARROW_UNTOLD = re.compile(
+    r"\bOSError: (.*AWS Error UNKNOWN \(HTTP status (?:301|307|400)\) during HeadBucket.*)"
+)
 _BOTOCORE = ("Connect", "EndpointConnection", "ProxyConnection", "Read")
 _SPARK = ("SdkClientException", "AWSServiceThrottledException", "AWSStatus500Exception")
 # By the service that is away; what a sign has in brackets is what its client says.
