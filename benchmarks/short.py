@@ -137,7 +137,7 @@ def _prepared(folder: Path) -> Iterator[Short]:
     home.mkdir(parents=True)
     settings = Settings(
         home=home,
-        jars=folder / "jars",
+        jars=HERE.parent / ".sluice" / "jars",  # where `make install` puts Spark's classes
         pipelines=(HERE / "pipelines",),
         suites=(HERE / "suites",),
         spark_master=f"local[{CORES}]",

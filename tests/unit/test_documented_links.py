@@ -49,7 +49,7 @@ def test_a_planted_link_is_found() -> None:
 
 
 def test_each_picture_is_shown_and_small() -> None:
-    pictures = {picture.name: picture for picture in (REPOSITORY / "docs/pictures").glob("*.png")}
+    pictures = {picture.name: picture for picture in (REPOSITORY / "docs/pictures").glob("*.[ps][nv]g")}
     assert {
         Path(link).name for page in pages() for link in re.findall(r"!\[.*?\]\((.*?)\)", prose(page))
     } == set(pictures)
