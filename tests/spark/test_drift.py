@@ -148,6 +148,14 @@ def test_columns_of_parquet_are_kept_as_json(home: Home) -> None:
     home.assert_clean("taps")
 
 
+def test_a_transform_with_state_is_told_of_columns_of_parquet_and_keeps_none(home: Home) -> None:
+    text = PARQUET.format(more='unknown="keep"', columns='"id", "s", "_unknown"')
+    home.declare("taps", text=text.replace('"_unknown")', '"_unknown").dropDuplicates(["id"])'))
+    home.write("taps/a.parquet", parquet(id=pa.array([1, 2], pa.int32()), s=["a", "b"], shop=["X", None]))
+    assert home.run("taps").unknown == {"shop": 1}
+    assert dict(home.ask("SELECT id, _unknown FROM warehouse.taps")) == {1: None, 2: None}
+
+
 def test_a_parquet_file_with_a_column_that_is_held_stops_its_batch(home: Home) -> None:
     land_parquet(home, 'unknown="hold"')
     with pytest.raises(InputsUnreadable) as stop:
