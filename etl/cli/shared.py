@@ -270,3 +270,26 @@ class HarmlessConsole(Console):
 
 out = HarmlessConsole()
 err = HarmlessConsole(stderr=True)
+
+
+def require_new(file: Path | None, *, force: bool) -> None:
+    """Raise SetupError for an --output that is there already, unless it is forced, before any work is done for it."""
+    if file is not None and file.exists() and not force:
+        raise _exists(file)
+
+
+def write_output(text: str, file: Path, *, force: bool) -> None:
+    """Write a text to a file. Raises SetupError where it is there already, or can't be written."""
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as sink:
+            sink.write(text)
+    except FileExistsError as there:
+        raise _exists(file) from there
+    except OSError as error:
+        raise SetupError(f"{file} can't be written: {error}", remedy="name another --output") from error
+
+
+def _exists(file: Path) -> SetupError:
+    return SetupError(
+        f"{file} exists already; it was not changed", remedy="name another --output, or add --force"
+    )

@@ -19,10 +19,12 @@ from etl.cli.shared import (
     out,
     print_json,
     print_result,
+    require_new,
     result_to_stdout,
     shown,
     shown_lines,
     who,
+    write_output,
 )
 from etl.common.errors import ContractBroken, SetupError
 from etl.common.number_ranges import WIDEST
@@ -199,7 +201,6 @@ def suggest(
     ] = False,
 ) -> None:
     """Draft a suite from the last batches, each expectation with its evidence in its notes."""
-    from etl.operations.suites.suggest import exists, write
     from etl.operations.suites.suggest import suggest as draw
 
     if schema:
@@ -207,15 +208,14 @@ def suggest(
             raise typer.BadParameter("--schema prints a line for the declaration, and takes no --output")
         _suggest_schema(name, last)
         return
-    if output is not None and output.exists() and not force:
-        raise exists(output)
+    require_new(output, force=force)
     result_to_stdout(output is None)
     workspace, pipeline = open_declared(name)
     draft = draw(workspace, pipeline, last=last)
     if output is None:
         print_result(draft.text)
         return
-    write(draft, output, force=force)
+    write_output(draft.text, output, force=force)
     rules = len(draft.suite["expectations"])
     out.print(
         f"{pluralize(rules, 'expectation')} from {pluralize(draft.rows, 'row')} of"

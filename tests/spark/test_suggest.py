@@ -10,8 +10,9 @@ from typing import Any
 import great_expectations as gx
 import pytest
 
+from etl.cli.shared import write_output
 from etl.common.errors import SetupError
-from etl.operations.suites.suggest import Suggestion, write
+from etl.operations.suites.suggest import Suggestion
 from etl.operations.suites.what_if import what_if
 from tests.support.data.orders import RULES, Order, orders
 from tests.support.home import Home
@@ -110,6 +111,6 @@ def test_a_file_that_is_there_is_left_alone_unless_forced(home: Home) -> None:
     assert "exists already; it was not changed" in refused.stderr
     drafted = Suggestion(suite={"name": "orders", "expectations": []}, batches=1, rows=1)
     with pytest.raises(SetupError, match="exists"):
-        write(drafted, file, force=False)
-    write(drafted, file, force=True)
+        write_output(drafted.text, file, force=False)
+    write_output(drafted.text, file, force=True)
     assert json.loads(file.read_text())["name"] == "orders"

@@ -7,8 +7,17 @@ from typing import Annotated
 
 import typer
 
-from etl.cli.shared import PipelineName, err, open_declared, out, print_result, result_to_stdout, shown
-from etl.common.errors import SetupError
+from etl.cli.shared import (
+    PipelineName,
+    err,
+    open_declared,
+    out,
+    print_result,
+    require_new,
+    result_to_stdout,
+    shown,
+    write_output,
+)
 
 
 def contract(
@@ -22,8 +31,7 @@ def contract(
     """Write the pipeline's columns, rules, owner and promises of time as a data contract (ODCS 3.1, YAML)."""
     from etl.operations.contracts.write import write_contract
 
-    if output is not None and output.exists() and not force:
-        raise _exists(output)
+    require_new(output, force=force)
     result_to_stdout(output is None)
     workspace, pipeline = open_declared(name, begins=True)
     written = write_contract(workspace, pipeline, version=version)
@@ -32,21 +40,5 @@ def contract(
     if output is None:
         print_result(written.text)
         return
-    _write(output, written.text, force=force)
+    write_output(written.text, output, force=force)
     out.print(shown(f"{name}: its contract, version {version}, is in {output}"))
-
-
-def _write(file: Path, text: str, *, force: bool) -> None:
-    try:
-        with file.open("w" if force else "x", encoding="utf-8") as sink:
-            sink.write(text)
-    except FileExistsError as there:
-        raise _exists(file) from there
-    except OSError as error:
-        raise SetupError(f"{file} can't be written: {error}", remedy="name another --output") from error
-
-
-def _exists(file: Path) -> SetupError:
-    return SetupError(
-        f"{file} exists already; it was not changed", remedy="name another --output, or add --force"
-    )

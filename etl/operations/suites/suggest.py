@@ -10,10 +10,8 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl.common.errors import SetupError
 from etl.common.record_columns import REASONS
 from etl.common.wording import pluralize
 from etl.operations.suites.profiling import ColumnProfile, profile, runs_regex, shape_regex
@@ -93,23 +91,6 @@ def suggest(
     ]
     rows = columns[0].rows if columns else 0
     return Suggestion(suite=_suite(pipeline, accepted), batches=len(batches), rows=rows)
-
-
-def write(suggestion: Suggestion, file: Path, *, force: bool) -> None:
-    """Write the suite to the file; one that is there is left alone, unless forced."""
-    try:
-        with file.open("w" if force else "x", encoding="utf-8") as sink:
-            sink.write(suggestion.text)
-    except FileExistsError as there:
-        raise exists(file) from there
-    except OSError as error:
-        raise SetupError(f"{file} can't be written: {error}", remedy="name another --output") from error
-
-
-def exists(file: Path) -> SetupError:
-    return SetupError(
-        f"{file} exists already; it was not changed", remedy="name another --output, or add --force"
-    )
 
 
 def _delivered(spark: SparkSession, batches: Sequence[StoredBatch], frame: DataFrame) -> DataFrame:
