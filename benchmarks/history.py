@@ -47,11 +47,12 @@ class History:
         landing = Path(self.settings.landing) / NAME
         for number in range(folders):
             (landing / f"dt=2026-{number:06d}").mkdir(parents=True)
-        self._land(landing / names[0])
+        content = good(0, 1)
+        (landing / names[0]).write_text(content)
         self.sluice("run")
         moment = (landing / names[0]).stat().st_mtime_ns
         for name in names[1:]:
-            self._land(landing / name)
+            (landing / name).write_text(content)
             os.utime(landing / name, ns=(moment, moment))
         dsn = services.find_postgres(self.settings)
         connection = psycopg2.connect(dsn)
@@ -62,9 +63,6 @@ class History:
         connection.close()
         shutil.rmtree(self.settings.home / "checkpoints")
         self.sluice("recover")
-
-    def _land(self, path: Path) -> None:
-        path.write_text(good(0, 1))
 
     def sluice(self, command: str) -> tuple[float, float]:
         """Run a command of the pipeline; return its seconds and its peak of memory in MB."""

@@ -109,7 +109,7 @@ def test_columns_of_parquet_are_told_by_the_footers(home: Home) -> None:
 
 
 def test_columns_of_parquet_are_kept_as_json(home: Home) -> None:
-    """As Spark writes each type; what it does not read as it is, is told alone, and names that differ in case, too."""
+    """Keep each type as Spark writes it; tell alone what it does not read as it is, and names that differ in case."""
     home.declare("taps", text=PARQUET.format(more='unknown="keep"', columns='"id", "s", "_unknown"'))
     at = pa.array([1_704_110_400_123_456_789, None], pa.timestamp("ns", "UTC"))
     home.write(

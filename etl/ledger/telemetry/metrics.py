@@ -33,7 +33,7 @@ class Family:
     counts: bool = False  # it only grows, and its samples' name ends with _total
 
 
-PIPELINE, KIND = ("pipeline",), ("pipeline", "kind")
+KIND = ("pipeline", "kind")
 CONSUMER = ("pipeline", "consumer")
 FAMILIES = (
     Family(
