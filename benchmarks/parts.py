@@ -23,7 +23,7 @@ from etl.sinks.warehouse.packed_rows import COPY_READ_BYTES
 from etl.sources.files import FileSource
 from etl.sources.kinds import require_files
 from etl.sources.open import open_kind
-from etl.sources.parsing import ddl_fields, json_rows
+from etl.sources.parsing import Reading, ddl_fields, json_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,8 +61,10 @@ class Parts:
 
     def records(self) -> None:
         """Parse the same records by Sluice's reader, and hand the rows over."""
-        schema, bounds = ddl_fields(SCHEMA, "the events"), self._source.bounds
-        self._reach_python(json_rows(self._records, schema, holds_unknown=False, bounds=bounds))
+        source = self._source
+        reading = Reading(carried=source.carried, bounds=source.bounds)
+        records = json_rows(self._records, ddl_fields(SCHEMA, "the events"), reading)
+        self._reach_python(source._put_out({None: records}))
 
     @property
     def _records(self) -> DataFrame:

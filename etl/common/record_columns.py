@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 MALFORMED_COLUMN = "_malformed"  # the record's raw text where it is malformed, else null
-# What is wrong with a malformed record, in a sentence; null where its parser does not say. Of a row it is null, or a note
-# of what it and those around it have beyond the schema, see `sources.counts`.
-DETAIL = "_detail"
+DETAIL = "_detail"  # what is wrong with a malformed record, in a sentence; null where its parser does not say, and of a row
+# What a task that read records tells of those that are no rows, see `sources.counts.Report`: null of a row; all else is
+# null where it is not.
+REPORT = "_task_report"
 MALFORMED_REASON = "malformed"  # why such a record is held
 FUTURE_REASON = "future"  # why a good record is held of which a moment is ahead of its bound
 SOURCE_PATH = "_source_path"
@@ -20,7 +21,7 @@ BEHIND = "_behind"  # tells of a record that it is behind the watermark, where l
 
 # No field of an input may be called so: these, and the column that Spark hides in each row of a file.
 RESERVED = frozenset(
-    {MALFORMED_COLUMN, DETAIL, SOURCE_PATH, ORIGIN, UNKNOWN, RAW, REASONS, WHY, BEHIND, "_metadata"}
+    {MALFORMED_COLUMN, DETAIL, REPORT, SOURCE_PATH, ORIGIN, UNKNOWN, RAW, REASONS, WHY, BEHIND, "_metadata"}
 )
 
 

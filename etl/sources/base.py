@@ -25,13 +25,14 @@ from etl.common.record_columns import (
     MALFORMED_REASON,
     ORIGIN,
     RAW,
+    REPORT,
     SOURCE_PATH,
     WHY,
 )
 from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
-from etl.sources.counts import CARRIED_BY_TASKS, LONGEST_CARRIED, MOST_CARRIED, Counted, Drift
+from etl.sources.counts import MOST_CARRIED, Counted, Drift
 from etl.sources.evidence import changed
 from etl.sources.parsing import Records, union
 from etl.sources.schemas import field_of
@@ -93,9 +94,9 @@ class Source(ABC):
     def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:
         """Read exactly these inputs, not streaming, malformed records included.
 
-        The columns are the fields, `_malformed`, `_detail` and `_source_path`, of files also `_file_number`.
-        An input that can't be read to its end fails the job, unless it is one of `broken`. Where only the `malformed`
-        records are wanted, others may be left out, and `_source_path` is not null.
+        The columns are the fields and REPORT, of files also ORIGIN. An input that can't be read to its end fails the job,
+        unless it is one of `broken`. Where the `malformed` records are wanted they are rows, with MALFORMED_COLUMN, DETAIL
+        and SOURCE_PATH in place of REPORT, and those that can't be held may be left out.
         """
 
     @property
@@ -192,21 +193,22 @@ class Source(ABC):
 
         The columns are `_raw`, `_source_path`, `_why` and `_detail`, all text; a late record has no `_detail`.
         """
+        read = self._static(uris, broken, malformed=True)
+        held = [self._held(name, records) for name, records in read.items()]
+        return reduce(lambda one, other: one.unionAll(other), held)
+
+    def _held(self, name: str | None, records: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        read = self._static(uris, broken, malformed=True)
-        bad = [
-            self._marked(name, frame)
-            .where(F.col(MALFORMED_COLUMN).isNotNull())
-            .select(
-                F.col(MALFORMED_COLUMN).alias(RAW),
-                SOURCE_PATH,
-                self._why(name).alias(WHY),
-                self._detail(name).alias(DETAIL),
-            )
-            for name, frame in read.items()
-        ]
-        return reduce(lambda one, other: one.unionAll(other), bad)
+        malformed = F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
+        held = records.withColumn(WHY, self._why_held(name, malformed)).where(F.col(WHY).isNotNull())
+        raw, detail = F.col(MALFORMED_COLUMN), F.col(DETAIL)
+        if self.pipeline.all_streams[name].holds_good_records:
+            fields = (F.col(quoted(one.name)) for one in self.fields[name].fields)
+            raw = F.coalesce(raw, F.to_json(F.struct(*fields), NESTED))
+        if self.pipeline.all_streams[name].not_after:
+            detail = F.when(F.col(WHY) == FUTURE_REASON, self._ahead(name)).otherwise(detail)
+        return held.select(raw.alias(RAW), SOURCE_PATH, WHY, detail.alias(DETAIL))
 
     def counted(self, job: DataFrame) -> Counted | None:
         """Count what the job over exactly this frame read.
@@ -237,9 +239,8 @@ class Source(ABC):
         """Observe a frame that this source did not read as if it had, with no malformed record."""
         from pyspark.sql import functions as F
 
-        nothing = F.lit(None).cast("string")
         for name in self.observations:
-            frame = frame.observe(name, *_counted(nothing, nothing, nothing, nothing, carried=0))
+            frame = frame.observe(name, *_counts(F.lit(None).cast("string")))
         return frame
 
     def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
@@ -282,27 +283,25 @@ class Source(ABC):
         marked = self._marked(name, records)
         if counted:
             marked = marked.observe(self._observations[name], *self._counts(name))
-        good = marked.where(F.col(MALFORMED_COLUMN).isNull()).drop(
-            MALFORMED_COLUMN, DETAIL, SOURCE_PATH, WHY, BEHIND
-        )
+        row = F.col(REPORT).isNull()
+        if self.pipeline.all_streams[name].holds_good_records:
+            row &= F.col(WHY).isNull()
+        good = marked.where(row).drop(REPORT, SOURCE_PATH, WHY, BEHIND)
         return hide(good, ORIGIN) if ORIGIN in good.columns else good
 
     def _counts(self, name: str | None) -> tuple[Column, ...]:
         from pyspark.sql import functions as F
 
         stream = self.pipeline.all_streams[name]
-        late, held = stream.late, (F.col(MALFORMED_COLUMN), F.col(SOURCE_PATH), self._detail(name))
-        note = F.when(~self._why(name).eqNullSafe(MALFORMED_REASON), F.col(DETAIL))
-        # A record that is held, and not malformed, has not told its file.
-        counts = _counted(*held, note, carried=0 if stream.holds_good_records else self._carried())
-        if late is not None:
-            return *counts, F.count_if(self._why(name) == LATE).alias(LATE)
+        counts = _counts(F.col(REPORT), F.col(WHY) if stream.holds_good_records else None)
+        if stream.late is not None:
+            return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
         return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
 
-    def _carried(self) -> int:
-        """Return how many malformed records may come with a pass, where few tasks more than there are cores read it."""
-        tasks = 16 + self.spark.sparkContext.defaultParallelism
-        return min(MOST_CARRIED, CARRIED_BY_TASKS // tasks)
+    @property
+    def carried(self) -> int:
+        """Return how many malformed records a task may tell, where few tasks more than there are cores read."""
+        return MOST_CARRIED // (16 + self.spark.sparkContext.defaultParallelism)
 
     @property
     def observations(self) -> Collection[str]:
@@ -315,48 +314,27 @@ class Source(ABC):
         return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
 
     def _marked(self, name: str | None, records: DataFrame) -> DataFrame:
-        """Mark the records that are none for the transform; `_malformed` keeps a good one as JSON.
-
-        Late ones that are not held are marked in `_behind`.
-        """
+        """Tell in WHY of records that are held, in BEHIND of those that are late and not held; there are no others."""
         from pyspark.sql import functions as F
 
         stream, by, marked = self.pipeline.all_streams[name], self.late_by.get(name), records
+        row = F.col(REPORT).isNull()
         if stream.holds_good_records:
-            why = _malformed()
-            if stream.not_after:
-                why = why.when(self._ahead(name).isNotNull(), FUTURE_REASON)
-            if stream.late is not None:
-                why = why.when(is_late(quoted(stream.late)), LATE)
-            marked = records.withColumn(WHY, why)
+            marked = marked.withColumn(WHY, self._why_held(name, F.when(~row, None)))
+            row &= F.col(WHY).isNull()
         if stream.late is None and by:
-            marked = marked.withColumn(BEHIND, self._why(name).isNull() & is_behind(F.col(quoted(by))))
-        if not stream.holds_good_records:
-            return marked
-        fields = (F.col(quoted(field.name)) for field in self.fields[name].fields)
-        whole = F.when(F.col(WHY).isin(FUTURE_REASON, LATE), F.to_json(F.struct(*fields), NESTED))
-        return marked.withColumn(MALFORMED_COLUMN, F.coalesce(whole, MALFORMED_COLUMN))
+            marked = marked.withColumn(BEHIND, row & is_behind(F.col(quoted(by))))
+        return marked
 
-    def _why(self, name: str | None) -> Column:
-        """Tell why a marked record is none for the transform, null of one that is.
-
-        It is a column only where it has to be: Spark copies each record to add one before it counts them.
-        """
-        from pyspark.sql import functions as F
-
-        return F.col(WHY) if self.pipeline.all_streams[name].holds_good_records else _malformed()
+    def _why_held(self, name: str | None, why: Column) -> Column:
+        """Say of records for which `why` has no case why they are held, null of those that are not."""
+        stream = self.pipeline.all_streams[name]
+        if stream.not_after:
+            why = why.when(self._ahead(name).isNotNull(), FUTURE_REASON)
+        return why if stream.late is None else why.when(is_late(quoted(stream.late)), LATE)
 
     def _ahead(self, name: str | None) -> Column:
         return ahead(self.pipeline.all_streams[name].not_after, self.clock_ms)
-
-    def _detail(self, name: str | None) -> Column:
-        """Return what is wrong with a held record: of a late one nothing is said."""
-        from pyspark.sql import functions as F
-
-        said = F.when(self._why(name) == MALFORMED_REASON, F.col(DETAIL))
-        if not self.pipeline.all_streams[name].not_after:
-            return said
-        return said.when(self._why(name) == FUTURE_REASON, self._ahead(name))
 
     def misfits(self, uris: Iterable[str], *, streamed: bool = False) -> dict[str, str]:  # noqa: ARG002
         """Return the inputs that would be read with blurred values, each with the reason.
@@ -437,31 +415,16 @@ class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
             )
 
 
-def _malformed() -> Column:
-    """Return MALFORMED_REASON of a malformed record, null of any other."""
+def _counts(report: Column, why: Column | None = None) -> tuple[Column, ...]:
+    """Return what is observed of rows and reports, and of rows that are held for a reason: `Counted.of` takes it."""
     from pyspark.sql import functions as F
 
-    return F.when(F.col(MALFORMED_COLUMN).isNotNull(), MALFORMED_REASON)
-
-
-def _counted(
-    malformed: Column, path: Column, detail: Column, note: Column, *, carried: int
-) -> tuple[Column, ...]:
-    """Return what is observed of records: `Counted.of` takes it."""
-    from pyspark.sql import functions as F
-
-    counts = (
-        F.count(F.lit(1)).alias("rows"),
-        F.count(malformed).alias("malformed"),
-        F.collect_list(note).alias("notes"),
+    malformed = F.coalesce(F.sum(F.get_json_object(report, "$.malformed").cast("bigint")), F.lit(0))
+    return (
+        (F.count(F.lit(1)) - F.count(report) + malformed).alias("rows"),
+        (malformed if why is None else malformed + F.count(why)).alias("malformed"),
+        F.to_json(F.collect_list(report)).alias("reports"),
     )
-    if not carried:
-        return counts
-    length = F.octet_length(malformed) + F.octet_length(detail)
-    held = F.struct(malformed.alias(RAW), path.alias(SOURCE_PATH), detail.alias(DETAIL))
-    short = F.when(length <= LONGEST_CARRIED, length)
-    # As one text: Spark would hand over each of many records by itself.
-    return *counts, F.to_json(F.min_by(held, short, carried)).alias("held")
 
 
 def _transformed(pipeline: Pipeline, frame: DataFrame, others: Mapping[str, Any]) -> DataFrame:

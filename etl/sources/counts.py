@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,10 @@ from etl.common.wording import visible
 from etl.spark.watermark import LATE
 
 MOST = 100  # fields that are named; the most frequent ones
+MOST_COUNTED = 10_000  # fields that a task counts before it forgets all but the most frequent ones
 LONGEST = 100  # characters of a name
-# Malformed records that a pass brings to the driver beside their count; each task brings as many, before they are put
-# together. All of them take some 250 MB of the driver's memory at most.
-MOST_CARRIED = 25_000
-CARRIED_BY_TASKS = 400_000
+# Malformed records that tasks bring to the driver beside their count, all together: some 100 MB at most.
+MOST_CARRIED = 200_000
 LONGEST_CARRIED = 500  # bytes of one, with its detail
 
 
@@ -40,25 +39,47 @@ class Drift:
             total.missing.update(one.missing)
         return cls(unknown=_most(total.unknown), missing=_most(total.missing))
 
-    @classmethod
-    def of_notes(cls, notes: Iterable[str]) -> Drift:
-        """Sum up what notes tell that `noted` wrote."""
-        told = map(json.loads, notes)
-        return cls.total(
-            cls(unknown=Counter(one["unknown"]), missing=Counter(one["missing"])) for one in told
-        )
+    def forget_rare(self) -> None:
+        """Keep the most frequent unknown fields alone where there are many: each record may have names of its own."""
+        if len(self.unknown) > MOST_COUNTED:
+            most = _most(self.unknown)
+            self.unknown.clear()
+            self.unknown.update(most)
 
-    def noted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Write the counts into the DETAIL of the first of these rows that is not malformed, if there is one."""
-        good = (
-            pc.index(pc.is_null(rows[MALFORMED_COLUMN]), True).as_py() if self.unknown or self.missing else -1
-        )
-        if good < 0:
-            return rows
-        note = json.dumps({"unknown": _most(self.unknown), "missing": _most(self.missing)})
-        details = rows[DETAIL]
-        noted = pa.concat_arrays([details.slice(0, good), pa.array([note]), details.slice(good + 1)])
-        return rows.set_column(rows.schema.get_field_index(DETAIL), DETAIL, noted)
+
+@dataclass(kw_only=True)
+class Report:
+    """What a task tells of the records that it read and that are no rows."""
+
+    carried: int  # malformed records that may be told whole, those that are not long
+    malformed: int = 0
+    drift: Drift = field(default_factory=Drift)  # of the rows
+    held: list[Mapping[str, str]] = field(default_factory=list)  # RAW, SOURCE_PATH and DETAIL
+
+    def take(
+        self, records: pa.RecordBatch, uris: Callable[[pa.RecordBatch], Iterable[str]]
+    ) -> pa.RecordBatch:
+        """Return those that are rows among records with MALFORMED_COLUMN and DETAIL, and tell of the others.
+
+        `uris` says where malformed ones are.
+        """
+        self.drift.forget_rare()
+        malformed = records[MALFORMED_COLUMN].is_valid()
+        if not malformed.true_count:
+            return records
+        self.malformed += malformed.true_count
+        held = records.filter(malformed)
+        texts = (held[MALFORMED_COLUMN].to_pylist(), uris(held), held[DETAIL].to_pylist())
+        for raw, uri, detail in zip(*texts, strict=True) if len(self.held) < self.carried else ():
+            if len(raw.encode()) + len(detail.encode()) <= LONGEST_CARRIED and len(self.held) < self.carried:
+                self.held.append({RAW: raw, SOURCE_PATH: uri, DETAIL: detail})
+        return records.filter(pc.invert(malformed))
+
+    def text(self) -> str:
+        """Write the report as JSON, which `Counted.of` reads."""
+        drift = Drift.total([self.drift])
+        told = {"malformed": self.malformed, "unknown": drift.unknown, "missing": drift.missing}
+        return json.dumps({**told, "held": self.held}, ensure_ascii=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +90,7 @@ class Counted:
     malformed: int = 0  # that are held, late ones among them
     late: int | None = None  # held or not; None: nothing tells by which column records are late
     drift: Drift = field(default_factory=Drift)
-    # malformed records: RAW, and SOURCE_PATH and DETAIL where they are told; as many as are carried
-    held: Sequence[Mapping[str, str]] = ()
+    held: Sequence[Mapping[str, str]] = ()  # malformed records, as many as tasks told whole
 
     @property
     def carries_all(self) -> bool:
@@ -81,14 +101,17 @@ class Counted:
     def of(cls, observed: Sequence[Mapping[str, Any]]) -> Counted:
         """Sum up what was observed of each stream."""
         late = [one[LATE] for one in observed if LATE in one]
+        reports = [json.loads(text) for one in observed for text in json.loads(one["reports"])]
         return cls(
             rows=sum(one["rows"] for one in observed),
             malformed=sum(one["malformed"] for one in observed),
             late=sum(late) if late else None,
-            drift=Drift.of_notes(note for one in observed for note in one["notes"]),
+            drift=Drift.total(
+                Drift(unknown=Counter(one["unknown"]), missing=Counter(one["missing"])) for one in reports
+            ),
             held=sorted(
-                (record for one in observed for record in json.loads(one.get("held") or "[]")),
-                key=lambda record: (record.get(SOURCE_PATH, ""), record[RAW]),
+                (record for one in reports for record in one["held"]),
+                key=lambda record: (record[SOURCE_PATH], record[RAW]),
             ),
         )
 
@@ -96,6 +119,6 @@ class Counted:
 def _most(counts: Counter[str]) -> Counter[str]:
     """Return the most frequent, by names that both JSON of PostgreSQL and a terminal take."""
     shortened = Counter[str]()
-    for name, records in ((visible(name), records) for name, records in counts.items()):
+    for name, records in ((visible(name), records) for name, records in (+counts).items()):
         shortened[name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"] += records
     return Counter(dict(shortened.most_common(MOST)))

@@ -131,6 +131,7 @@ class FileSource(Source):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
             reading = Reading(
+                carried=self.carried,
                 named=files.path is not None,
                 holds_unknown=self.holds_unknown,
                 bounds=self.bounds,
@@ -170,7 +171,8 @@ class FileSource(Source):
             self._look_at([uri for uri in uris if uri not in self.read_as], fields)
         apart = {uri: read_as for uri in uris if (read_as := self.read_as.get(uri)) is not None}
         reading = Reading(
-            named=malformed or files.path is not None,
+            carried=None if malformed else self.carried,
+            named=files.path is not None,
             broken=broken,
             only_malformed=only_malformed,
             holds_unknown=self.holds_unknown,

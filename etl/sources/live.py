@@ -18,7 +18,7 @@ from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.pipeline import Rate, Socket
 from etl.sources.base import Source, SourceKind
-from etl.sources.parsing import Records, csv_rows, json_rows, none_malformed, not_blank, only_column
+from etl.sources.parsing import Reading, Records, csv_rows, json_rows, none_malformed, not_blank, only_column
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.jvm import java_class
 from etl.spark.state_plan import SOURCE_NUMBER, operators
@@ -36,10 +36,15 @@ class LiveSource(Source):
     @property
     @abstractmethod
     def queried(self) -> DataFrame:
-        """Return the records, streaming: the schema's columns, `_malformed`, `_detail` and `_source_path`.
+        """Return the records as they come, streaming. Nobody is connected to yet."""
 
-        Nobody is connected to yet.
-        """
+    @abstractmethod
+    def _records(self, frame: DataFrame, reading: Reading) -> DataFrame:
+        """Return the rows of records as they came: the schema's columns and what is `reading`'s."""
+
+    def _reading(self, *, malformed: bool = False) -> Reading:
+        carried = None if malformed else self.carried
+        return Reading(carried=carried, holds_unknown=self.holds_unknown, bounds=self.bounds)
 
     @property
     def transforms_in_query(self) -> bool:
@@ -54,13 +59,13 @@ class LiveSource(Source):
 
         Raises SetupError for a transform that keeps state, or that Spark can't run as a stream.
         """
-        frame = self._put_out({None: self.queried})
+        frame = self._put_out({None: self._records(self.queried, self._reading())})
         _refuse_more_than_rows(self.pipeline.name, frame)
         return frame
 
     def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:  # noqa: ARG002
         assert self.batch is not None, "such a source has nothing outside of a micro-batch"
-        return {None: self.batch}
+        return {None: self._records(self.batch, self._reading(malformed=malformed))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +76,12 @@ class RateSource(LiveSource):
 
     @property
     def queried(self) -> DataFrame:
+        return _read(self.spark, "rate", rowsPerSecond=self.declared.rows_per_second)
+
+    def _records(self, frame: DataFrame, reading: Reading) -> DataFrame:
         from pyspark.sql import functions as F
 
-        made = _read(self.spark, "rate", rowsPerSecond=self.declared.rows_per_second)
-        return made.select("timestamp", "value", *none_malformed(), F.lit("rate").alias(SOURCE_PATH))
+        return frame.select("timestamp", "value", *none_malformed(reading), F.lit("rate").alias(SOURCE_PATH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,17 +92,19 @@ class SocketSource(LiveSource):
 
     @property
     def queried(self) -> DataFrame:
+        return _read(self.spark, "socket", host=self.declared.host, port=self.declared.port)
+
+    def _records(self, frame: DataFrame, reading: Reading) -> DataFrame:
         from pyspark.sql import functions as F
 
         source, schema = self.declared, self.fields[None]
-        lines = _read(self.spark, "socket", host=source.host, port=source.port)
-        lines = lines.select("value", F.lit(source.uri).alias(SOURCE_PATH))
+        lines = frame.select("value", F.lit(source.uri).alias(SOURCE_PATH))
         if source.kind == "text":
             line = F.col("value").alias(only_column(source.uri, schema))
-            return lines.select(line, *none_malformed(), SOURCE_PATH)
+            return lines.select(line, *none_malformed(reading), SOURCE_PATH)
         if source.kind == "csv":
-            return csv_rows(not_blank(lines), schema, source.options, self.bounds)
-        return json_rows(not_blank(lines), schema, holds_unknown=self.holds_unknown, bounds=self.bounds)
+            return csv_rows(not_blank(lines), schema, source.options, reading)
+        return json_rows(not_blank(lines), schema, reading)
 
     def exhausted(self) -> bool:
         """Tell whether the server has closed the connection.

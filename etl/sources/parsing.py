@@ -20,9 +20,10 @@ import pyarrow as pa
 from etl.common.errors import SetupError
 from etl.common.paths import to_path
 from etl.common.record_bounds import DEFAULT, Bounds
-from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, ORIGIN, SOURCE_PATH, UNKNOWN
+from etl.common.record_columns import ORIGIN, REPORT, SOURCE_PATH, UNKNOWN
 from etl.pipeline import Files, Lookup
 from etl.pipeline.ddl import ddl_mistake, ddl_place
+from etl.sources.counts import Drift
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
@@ -33,7 +34,16 @@ from etl.sources.json_records.lines import BLANK
 from etl.sources.raw.lines import Lines
 from etl.sources.raw.origins import origin_column
 from etl.sources.raw.parts import SPARK_FORMAT, SPARK_SCHEMA, parts
-from etl.sources.raw.tasks import Read, beside, only_malformed, unfit_parts
+from etl.sources.raw.tasks import (
+    Read,
+    Uris,
+    all_records,
+    beside,
+    good_and_report,
+    only_malformed,
+    unfit_parts,
+    uris_beside,
+)
 from etl.spark.frames import NESTED, quoted
 from etl.spark.session import setting
 from etl.spark.state_plan import SOURCE_NUMBER
@@ -58,14 +68,26 @@ _NANOSECONDS = "spark.sql.timestampNanosTypes.enabled"  # a preview of Spark 4.3
 class Reading:
     """How files are read, beside what is declared of them."""
 
-    named: bool  # else SOURCE_PATH of JSON and CSV is null but of malformed records
+    # How many malformed records the report of a task may have: they are no rows then. None: all records are rows.
+    carried: int | None = None
+    named: bool = False  # rows have SOURCE_PATH; where all records are rows they always have it
     broken: bool = False  # of files known to be so what can be read is read, whatever the session says
-    only_malformed: bool = False  # of JSON and CSV other records are left out
+    only_malformed: bool = False  # where all records are rows: of JSON and CSV the good ones are left out
     holds_unknown: bool = False  # records with what the schema does not name are malformed
     bounds: Bounds = DEFAULT  # of JSON and CSV what is beyond them is malformed
     wanted: Callable[[Column], Column] | None = None  # tells by its URI whether a file is read at all
     # by URI: what a file of Parquet is read by, and cast to the schema
     read_as: Mapping[str, ReadAs] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """Name the columns of text that tell whether a record is malformed."""
+        return BESIDE.names if self.carried is None else (REPORT,)
+
+    @property
+    def names_files(self) -> bool:
+        """Tell whether rows have SOURCE_PATH."""
+        return self.named or self.carried is None
 
 
 def ddl_fields(schema: str, where: str, file: Path | None = None) -> StructType:
@@ -107,8 +129,9 @@ def read_stream(
     number: int,
     reading: Reading,
 ) -> DataFrame:
-    """Read new files below `path` called like the glob `name`, as rows with MALFORMED_COLUMN, DETAIL, ORIGIN, SOURCE_PATH.
+    """Read new files below `path` called like the glob `name`, as rows with ORIGIN and what `reading` says.
 
+    These are REPORT, and SOURCE_PATH if it is named; where all records are rows MALFORMED_COLUMN, DETAIL and SOURCE_PATH.
     The frame is streaming. Its plan tells that it is the source of this `number`.
     """
     options = {
@@ -161,7 +184,7 @@ def read_here(
     whole = [pa.array(full, pa.string()), pa.array([0] * len(full)), pa.array(full.values(), pa.int64())]
     where = [pa.field(ORIGIN, pa.int64()), pa.field(SOURCE_PATH, pa.string())]
     return pa.Table.from_batches(
-        rows(iter([pa.RecordBatch.from_arrays(whole, names=["uri", "start", "end"])])),
+        all_records(rows, iter([pa.RecordBatch.from_arrays(whole, names=["uri", "start", "end"])])),
         pa.schema([*arrow_schema(schema), *BESIDE, *where]),
     )
 
@@ -175,7 +198,7 @@ def faults(
     """
     from pyspark.sql import functions as F
 
-    rows, splittable = _file_reader(files, schema, Reading(named=True, bounds=bounds))
+    rows, splittable = _file_reader(files, schema, Reading(bounds=bounds))
     by_path = {to_path(uri): uri for uri in uris}  # Spark may write the same URI otherwise
     found = spark.read.options(**_AS_NAMED).schema(SPARK_SCHEMA).format(SPARK_FORMAT).load([*by_path])
     unfit = parts(found, F.expr(_URI), splittable=splittable).mapInArrow(
@@ -207,7 +230,9 @@ def _rows(
     from pyspark.sql import functions as F
 
     uri = F.expr(_URI)
-    source = origin_column().alias(ORIGIN), uri.alias(SOURCE_PATH)
+    about = [*none_malformed(reading), origin_column().alias(ORIGIN)]
+    if reading.names_files:
+        about.append(uri.alias(SOURCE_PATH))
 
     def loaded(made: Any) -> DataFrame:
         """Load the files that are wanted: Spark opens no other, for it tells by a file's name alone."""
@@ -217,11 +242,11 @@ def _rows(
     if files.kind == "parquet":
         frame = loaded(reader.schema(read_as.ddl if read_as else schema).format("parquet"))
         fields = _cast(schema, read_as) if read_as else [F.col(quoted(one.name)) for one in schema]
-        return frame.select(*fields, *none_malformed(), *source)
+        return frame.select(*fields, *about)
     if files.kind == "text":
         lines = loaded(reader.format("text").options(**_text_options(files.options)))
         line = F.col("value").alias(only_column(f"text files ({files.pattern})", schema))
-        return lines.select(line, *none_malformed(), *source)
+        return lines.select(line, *about)
     rows, splittable = _file_reader(files, schema, reading)
     found = loaded(reader.schema(SPARK_SCHEMA).format(SPARK_FORMAT))
     return _rows_of_files(parts(found, uri, splittable=splittable), schema, rows, reading)
@@ -257,31 +282,41 @@ def _file_reader(files: Files | Lookup, schema: StructType, reading: Reading) ->
     if dialect is not None:
         csv = CsvReader(schema=arrow, dialect=dialect, holds_unknown=unknown, bounds=bounds)
         splittable = lines.splittable and not csv.dialect.whole_files
-        return CsvFiles(reader=csv, header=files.header, lines=lines, named=reading.named).rows, splittable
+        return CsvFiles(reader=csv, header=files.header, lines=lines).rows, splittable
     json = JsonReader(schema=arrow, holds_unknown=unknown, bounds=bounds)
     if files.kind == "json-array":
-        return JsonArrays(reader=json, lines=lines, named=reading.named).rows, False
-    return JsonFiles(reader=json, lines=lines, named=reading.named).rows, lines.splittable
+        return JsonArrays(reader=json, lines=lines).rows, False
+    return JsonFiles(reader=json, lines=lines).rows, lines.splittable
 
 
-def _rows_of_files(parts: DataFrame, schema: StructType, rows: Read, reading: Reading) -> DataFrame:
-    """Make rows of parts of files by `rows`, which gives the schema's columns, those of BESIDE, ORIGIN and SOURCE_PATH."""
+def _rows_of_files(parts: DataFrame, schema: StructType, read: Read, reading: Reading) -> DataFrame:
+    """Make rows of parts of files by `read`, which gives records beside ORIGIN and SOURCE_PATH."""
     from pyspark.sql.types import LongType, StringType, StructField
 
-    read = partial(only_malformed, rows) if reading.only_malformed else rows
-    where = [StructField(ORIGIN, LongType()), StructField(SOURCE_PATH, StringType())]
-    return parts.mapInArrow(partial(read_batches, read), _with_beside(schema, where))
+    where = [StructField(ORIGIN, LongType())]
+    if reading.names_files:
+        where.append(StructField(SOURCE_PATH, StringType()))
+    return _in_tasks(parts, schema, read, where, reading)
 
 
-def csv_rows(
-    lines: DataFrame, schema: StructType, options: Mapping[str, str], bounds: Bounds = DEFAULT
+def _in_tasks(
+    frame: DataFrame,
+    schema: StructType,
+    read: Read,
+    beside: Sequence[StructField],
+    reading: Reading,
+    uris: Uris = uris_beside,
 ) -> DataFrame:
-    """Parse each `value`, a line of CSV without a header, into one row beside its other columns.
+    """Make rows of a frame by `read`, in its tasks: the schema's columns, what is `reading`'s, and what is `beside`."""
+    from pyspark.sql.types import StringType, StructField, StructType
 
-    The row of a line that does not fit the schema is malformed.
-    """
-    csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(options), bounds=bounds)
-    return _each_row(lines, schema, partial(beside, csv.read_headless))
+    texts = [StructField(name, StringType()) for name in reading.texts]
+    fields = StructType([*schema.fields, *texts, *beside])
+    if reading.carried is not None:
+        rows = partial(good_and_report, read, fields.names, uris, reading.carried)
+    else:
+        rows = partial(only_malformed if reading.only_malformed else all_records, read)
+    return frame.mapInArrow(partial(read_batches, rows), fields)
 
 
 def only_column(where: str, schema: StructType) -> str:
@@ -311,29 +346,39 @@ def not_blank(lines: DataFrame) -> DataFrame:
     return lines.where(value.startswith("{") | (F.btrim(value, F.lit(BLANK)) != ""))
 
 
-def json_rows(
+def json_rows(lines: DataFrame, schema: StructType, reading: Reading, uris: Uris = uris_beside) -> DataFrame:
+    """Parse each `value`, which is to be one whole object in UTF-8, into one record beside its other columns.
+
+    What is no such object is malformed; `uris` says where it is. A null is a row of nulls, and not malformed.
+    """
+    json = JsonReader(schema=arrow_schema(schema), holds_unknown=reading.holds_unknown, bounds=reading.bounds)
+    return _each_value(lines, schema, json.read, reading, uris)
+
+
+def _each_value(
     lines: DataFrame,
     schema: StructType,
-    *,
-    holds_unknown: bool,
-    bounds: Bounds,
+    read: Callable[[pa.Array, Drift], pa.RecordBatch],
+    reading: Reading,
+    uris: Uris,
 ) -> DataFrame:
-    """Parse each `value`, which is to be one whole object in UTF-8, into one row beside its other columns.
-
-    What is no such object is malformed. A null is a row of nulls, and not malformed.
-    """
-    reader = JsonReader(schema=arrow_schema(schema), holds_unknown=holds_unknown, bounds=bounds)
-    rows: Read = partial(beside, reader.read)
-    return _each_row(lines, schema, rows)
-
-
-def _each_row(lines: DataFrame, schema: StructType, rows: Read) -> DataFrame:
-    """Make one row of each `value` by `rows`; the other columns stay beside it."""
+    """Make a record of each `value` by `read`; the other columns stay beside it."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import StructField
 
-    carried = [field for field in lines.schema.fields if field.name != "value"]
-    records = lines.select(F.col("value").cast("binary"), *(field.name for field in carried))
-    return records.mapInArrow(partial(read_batches, rows), _with_beside(schema, carried))
+    # A report has nulls in all of them.
+    others = [StructField(one.name, one.dataType) for one in lines.schema if one.name != "value"]
+    records = lines.select(F.col("value").cast("binary"), *(field.name for field in others))
+    return _in_tasks(records, schema, partial(beside, read), others, reading, uris)
+
+
+def csv_rows(lines: DataFrame, schema: StructType, options: Mapping[str, str], reading: Reading) -> DataFrame:
+    """Parse each `value`, a line of CSV without a header, into one record beside its other columns.
+
+    One that does not fit the schema is malformed.
+    """
+    csv = CsvReader(schema=arrow_schema(schema), dialect=Dialect.of(options), bounds=reading.bounds)
+    return _each_value(lines, schema, csv.read_headless, reading, uris_beside)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -343,19 +388,12 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _with_beside(schema: StructType, carried: Iterable[StructField]) -> StructType:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    beside = [StructField(name, StringType()) for name in BESIDE.names]
-    return StructType([*schema.fields, *beside, *carried])
-
-
-def none_malformed() -> tuple[Column, Column]:
-    """Return MALFORMED_COLUMN and DETAIL of records none of which can be malformed."""
+def none_malformed(reading: Reading) -> list[Column]:
+    """Return what is beside records none of which can be malformed."""
     from pyspark.sql import functions as F
 
     nothing = F.lit(None).cast("string")
-    return nothing.alias(MALFORMED_COLUMN), nothing.alias(DETAIL)
+    return [nothing.alias(name) for name in reading.texts]
 
 
 Records = Mapping[str | None, "DataFrame"]  # of each stream; the one of the pipeline's own schema has no name
@@ -369,10 +407,10 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
     return union(frames[:half]).unionByName(union(frames[half:]))
 
 
-def none_of(spark: SparkSession, fields: StructType, carried: str = "") -> DataFrame:
-    """Return a frame of no record; `carried` is the DDL of what records have beside their fields."""
+def none_of(spark: SparkSession, fields: StructType, beside: str, reading: Reading) -> DataFrame:
+    """Return a frame of no record; `beside` is the DDL of what records have beside their fields."""
     from pyspark.sql.types import StringType, StructField, StructType
 
-    extra = [StructField(name, StringType()) for name in (*BESIDE.names, SOURCE_PATH)]
-    more = ddl_fields(carried, "").fields if carried else []
-    return spark.createDataFrame([], StructType([*fields.fields, *more, *extra]))
+    names = (*reading.texts, SOURCE_PATH) if reading.names_files else reading.texts
+    extra = [StructField(name, StringType()) for name in names]
+    return spark.createDataFrame([], StructType([*fields.fields, *ddl_fields(beside, "").fields, *extra]))

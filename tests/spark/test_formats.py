@@ -19,7 +19,7 @@ from etl.common.record_columns import RAW
 from etl.pipeline import Files
 from etl.sources.kinds import require_files
 from etl.sources.open import open_kind, open_source
-from etl.sources.parsing import csv_rows, ddl_fields
+from etl.sources.parsing import Reading, csv_rows, ddl_fields
 from tests.support.reading import pipeline, read, settings, write
 
 GOOD_JSON = [
@@ -184,7 +184,7 @@ def test_json_arrays_are_read_as_whole_files(spark: SparkSession, tmp_path: Path
 def test_lines_of_csv_that_no_file_has_are_read_alike(spark: SparkSession) -> None:
     values = spark.createDataFrame([("1;12,50",), ("2;12.50",), ("3",)], "value string")
     rows = csv_rows(
-        values, ddl_fields("id int, dec decimal(5,2)", ""), {"sep": ";", "decimal": ","}
+        values, ddl_fields("id int, dec decimal(5,2)", ""), {"sep": ";", "decimal": ","}, Reading()
     ).collect()
     assert [row["dec"] for row in rows] == [Decimal("12.50"), None, None]
     assert [row["_detail"] for row in rows] == [

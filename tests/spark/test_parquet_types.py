@@ -130,7 +130,7 @@ def test_a_column_of_parquet_is_read_as_it_is_or_not_at_all(
             assert set(alone.refused) == set(told.refused) == set(told.read_as)
         # What Spark refuses gives no row, instead of failing the job.
         fit = set(uris) - set(told.misfits)
-        reading = Reading(named=True, broken=True, read_as=told.read_as)
+        reading = Reading(broken=True, read_as=told.read_as)
         frame = read_files(spark, Files("*.parquet"), schema, fit, reading=reading)
         rows = frame.drop(MALFORMED_COLUMN, DETAIL).toArrow().to_pylist()
         found[declared] = [uris[row.pop(SOURCE_PATH)] for row in rows]
@@ -174,9 +174,7 @@ def test_nanoseconds_are_cut_to_microseconds(
     assert {uri.rpartition("/")[2] for uri in told.read_as} == {
         f"{name}.parquet" for name in ("plain", "dictionary", "delta")
     }
-    frame = read_files(
-        spark, Files("*.parquet"), schema, uris, reading=Reading(named=False, read_as=told.read_as)
-    )
+    frame = read_files(spark, Files("*.parquet"), schema, uris, reading=Reading(read_as=told.read_as))
     rows = frame.selectExpr("n", "unix_micros(cast(at as timestamp)) at").collect()
     assert sorted((row.n, row.at or 0) for row in rows) == sorted(
         (n, moment or 0) for n, moment in enumerate(cut) for _ in ways

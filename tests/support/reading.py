@@ -68,7 +68,7 @@ class Read:
 
 
 def counts(job: DataFrame) -> dict[str, Any]:
-    return {name: count for name, count in observed(job, "source").items() if name not in ("notes", "held")}
+    return {name: count for name, count in observed(job, "source").items() if name != "reports"}
 
 
 def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

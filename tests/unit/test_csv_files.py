@@ -29,16 +29,18 @@ def land(tmp_path: Path) -> Land:
 
 
 def rows_of(
-    *batches: pa.RecordBatch, header: bool = True, schema: pa.Schema | None = None, **options: str
+    *batches: pa.RecordBatch,
+    header: bool = True,
+    schema: pa.Schema | None = None,
+    drift: Drift | None = None,
+    **options: str,
 ) -> Any:
     reader = CsvReader(
         schema=schema or pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect.of(options)
     )
     separator = options.get("lineSep")
-    read = CsvFiles(
-        reader=reader, header=header, lines=Lines(separator=separator and separator.encode()), named=True
-    )
-    return [row for batch in read.rows(iter(batches)) for row in batch.to_pylist()]
+    read = CsvFiles(reader=reader, header=header, lines=Lines(separator=separator and separator.encode()))
+    return [row for batch in read.rows(iter(batches), drift) for row in batch.to_pylist()]
 
 
 def values_of(*batches: pa.RecordBatch, **options: Any) -> list[tuple[Any, ...]]:
@@ -103,7 +105,7 @@ def test_a_file_of_another_shape_is_unfit(land: Land, text: str, said: str) -> N
         rows_of(batch)
     reader = CsvReader(schema=pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect())
     good = land(b"id,s\n1,x\n")
-    tolerant = CsvFiles(reader=reader, header=True, lines=Lines(tolerant=True), named=True)
+    tolerant = CsvFiles(reader=reader, header=True, lines=Lines(tolerant=True))
     assert [len(rows) for rows in tolerant.rows(iter([batch, good]))] == [1]
 
 
@@ -216,8 +218,9 @@ def test_a_number_may_have_the_separator_in_it_in_quotes(land: Land) -> None:
 def test_columns_without_a_name_or_of_the_same_are_told_apart(land: Land) -> None:
     batch = land(b",id,s,x,,x\na,1,y,b,,c\n")
     names = {"(column 1)": "a", "x (column 4)": "b", "x (column 6)": "c"}
-    [row] = rows_of(batch)
-    assert Drift.of_notes([row["_detail"]]).unknown == Counter(dict.fromkeys(names, 1))
+    drift = Drift()
+    rows_of(batch, drift=drift)
+    assert drift.unknown == Counter(dict.fromkeys(names, 1))
     [row] = rows_of(
         batch, schema=pa.schema([("id", pa.int32()), ("s", pa.string()), ("_unknown", pa.string())])
     )
@@ -229,8 +232,9 @@ def test_columns_that_one_side_lacks_are_counted(land: Land) -> None:
         land(b"id,s,new\n1,x,a\n2,y,\nbad,z,b\n"),
         land(b"id\n3\n4\n"),
     ]
-    notes = [row["_detail"] for row in rows_of(*batches) if row["_malformed"] is None and row["_detail"]]
-    assert Drift.of_notes(notes) == Drift(unknown=Counter(new=1), missing=Counter(s=2))
+    drift = Drift()
+    rows_of(*batches, drift=drift)
+    assert drift == Drift(unknown=Counter(new=1), missing=Counter(s=2))
 
 
 def test_a_separator_at_the_end_of_each_line_is_a_column_without_a_name_or_a_value(land: Land) -> None:
@@ -250,5 +254,5 @@ def test_columns_that_the_schema_does_not_name_are_kept_or_held_where_that_is_as
     reader = CsvReader(
         schema=pa.schema([("id", pa.int32()), ("s", pa.string())]), dialect=Dialect(), holds_unknown=True
     )
-    [rows] = CsvFiles(reader=reader, header=True, lines=Lines(), named=True).rows(iter([batch]))
+    [rows] = CsvFiles(reader=reader, header=True, lines=Lines()).rows(iter([batch]))
     assert rows["_detail"].to_pylist() == ['new: not in the schema, and unknown is "hold"', None]

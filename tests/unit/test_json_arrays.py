@@ -19,7 +19,7 @@ from tests.support.parts import Land
 
 def rows(*files: str | bytes, tolerant: bool = False) -> list[tuple[int | None, str | None]]:
     reader = JsonReader(schema=pa.schema([("v", pa.int32())]))
-    read = JsonArrays(reader=reader, lines=Lines(tolerant=tolerant), named=True)
+    read = JsonArrays(reader=reader, lines=Lines(tolerant=tolerant))
     with tempfile.TemporaryDirectory() as folder:
         land = Land(Path(folder))
         found = [row for one in read.rows(map(land, files)) for row in one.to_pylist()]

@@ -353,16 +353,13 @@ def compared(records: list[bytes], bounds: Bounds = DEFAULT) -> int:
     reader = JsonReader(schema=SCHEMA, bounds=bounds)
     unknown = Counter[str]()
     one_by_one = reader._one_by_one(records, unknown)
-    rows = reader.read(pa.array(records, pa.binary())).to_pylist()
-    notes = [row.pop("_detail") for row in rows if row["_malformed"] is None]
+    drift = Drift()
+    rows = reader.read(pa.array(records, pa.binary()), drift).to_pylist()
     told = Counter[str]()
     for name, count in unknown.items():
         told[visible(name)] += count
-    assert Drift.of_notes(note for note in notes if note).unknown == told
-    assert_same(
-        [{"_detail": None, **row} for row in rows],
-        [{"_detail": None, **row} for row in one_by_one.to_pylist()],
-    )
+    assert Drift.total([drift]).unknown == told
+    assert_same(rows, one_by_one.to_pylist())
     plain = np.flatnonzero(reader._plain(pa.array(records, pa.binary())))
     parsed = [(n, found) for n in plain if (found := taken_at_once(reader, records[n]))]
     taken = pa.Table.from_batches(found for _, found in parsed)
@@ -387,10 +384,9 @@ def test_both_ways_of_reading_agree_on_very_many_hostile_records() -> None:
 
 def unknown_of(records: list[str], **how: Any) -> tuple[list[dict[str, Any]], Drift]:
     reader = JsonReader(schema=pa.schema([("v", pa.int32()), *how.pop("more", ())]), **how)
-    rows = reader.read(pa.array([one.encode() for one in records], pa.binary())).to_pylist()
-    return rows, Drift.of_notes(
-        row["_detail"] for row in rows if row["_malformed"] is None and row["_detail"]
-    )
+    drift = Drift()
+    rows = reader.read(pa.array([one.encode() for one in records], pa.binary()), drift).to_pylist()
+    return rows, Drift.total([drift])
 
 
 @pytest.mark.parametrize("times", [1, FEW, PIECE * 2])

@@ -171,9 +171,7 @@ def test_a_file_of_as_many_columns_as_a_record_may_have_is_read(width: int) -> N
 
 def test_a_first_line_that_is_too_long_is_no_header(tmp_path: Path) -> None:
     batch = Land(tmp_path)(b"v," * 600_000 + b"\n1")
-    files = CsvFiles(
-        reader=CsvReader(schema=SCHEMA.remove(3), dialect=Dialect()), header=True, lines=Lines(), named=True
-    )
+    files = CsvFiles(reader=CsvReader(schema=SCHEMA.remove(3), dialect=Dialect()), header=True, lines=Lines())
     with pytest.raises(FileUnfit, match="its first line is longer than 1,048,576 bytes"):
         list(files.rows(iter([batch])))
 
@@ -196,7 +194,7 @@ def test_an_element_of_an_array_beyond_a_bound_is_held_by_itself(
     element: str, detail: str, tmp_path: Path
 ) -> None:
     batch = Land(tmp_path)(f'[{{"v": 1}}, {element}, {{"v": 2}}, {padded(2000)}]')
-    arrays = JsonArrays(reader=JsonReader(schema=SCHEMA, bounds=SMALL), lines=Lines(), named=True)
+    arrays = JsonArrays(reader=JsonReader(schema=SCHEMA, bounds=SMALL), lines=Lines())
     rows = [row for some in arrays.rows(iter([batch])) for row in some.to_pylist()]
     assert [(row["v"], row["_detail"]) for row in rows] == [(1, None), (None, detail), (2, None), (1, None)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,17 +35,20 @@ class CsvReader:
     holds_unknown: bool = False  # such columns make a record malformed
     bounds: Bounds = DEFAULT  # what is beyond them is malformed, too
 
-    def read_headless(self, records: pa.Array) -> pa.RecordBatch:
+    def read_headless(self, records: pa.Array, drift: Drift | None = None) -> pa.RecordBatch:
         """Read records whose values are those of the declared columns, in their order."""
-        return self.read(records, Layout.of_schema(self.names))
+        return self.read(records, Layout.of_schema(self.names), drift)
 
     @cached_property
     def names(self) -> list[str]:
         """Return the names of the declared columns."""
         return [column.field.name for column in self._columns]
 
-    def read(self, records: pa.Array, layout: Layout) -> pa.RecordBatch:
-        """Read records (binary) into as many rows, in their order: the schema's columns and those of BESIDE."""
+    def read(self, records: pa.Array, layout: Layout, drift: Drift | None = None) -> pa.RecordBatch:
+        """Read records (binary) into as many rows, in their order: the schema's columns and those of BESIDE.
+
+        `drift` counts what the layout has beyond the schema, and what it lacks.
+        """
         texts, misfits = self._decoded(records)
         beyond = [position for _, position in layout.unknown]
         wanted = sorted({position for position in layout.positions if position is not None} | set(beyond))
@@ -66,15 +68,12 @@ class CsvReader:
         if UNKNOWN in self.schema.names:
             columns.append(_kept(unknown, len(records)))
         rows = self._rows(columns, records, misfits)
-        return self._drift(rows, layout, unknown).noted(rows) if layout.drifts else rows
-
-    def _drift(self, rows: pa.RecordBatch, layout: Layout, unknown: Sequence[tuple[str, pa.Array]]) -> Drift:
-        good = pc.is_null(rows[MALFORMED_COLUMN])
-        counts = ((name, pc.and_(good, texts.is_valid()).true_count) for name, texts in unknown)
-        return Drift(
-            unknown=Counter({name: records for name, records in counts if records}),
-            missing=Counter(dict.fromkeys(layout.missing, good.true_count)),
-        )
+        if drift is not None and layout.drifts:
+            good = pc.is_null(rows[MALFORMED_COLUMN])
+            for name, values in unknown:
+                drift.unknown[name] += pc.and_(good, values.is_valid()).true_count
+            drift.missing.update(dict.fromkeys(layout.missing, good.true_count))
+        return rows
 
     def _rows(
         self, columns: Sequence[pa.Array], records: pa.Array, misfits: dict[int, Misfit]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.sources.counts import Drift
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.header import HEADER_BYTES, Layout, header_values
@@ -25,23 +26,24 @@ class CsvFiles:
     reader: CsvReader
     header: bool
     lines: Lines
-    named: bool  # else a row that is not malformed has no URI
     _layouts: dict[str, Layout | None] = field(default_factory=dict)  # by URI; None: nothing is read of it
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, batches: Iterator[pa.RecordBatch], drift: Drift | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all parts of one task. Raises FileUnfit for a file that does not fit the schema."""
         for part in Part.listed(batches):
             begins = part.start == 0
             try:
                 for records in self._records(part):
-                    yield from self._read(records, part, begins=begins)
+                    yield from self._read(records, part, drift, begins=begins)
                     begins = begins and not len(records)
             except FileUnfit as unfit:
                 if not self.lines.tolerant:
                     raise unfit.of(part.uri) from unfit
                 self._layouts[part.uri] = None
 
-    def _read(self, records: pa.Array, part: Part, *, begins: bool) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, records: pa.Array, part: Part, drift: Drift | None, *, begins: bool
+    ) -> Iterator[pa.RecordBatch]:
         if not len(records):
             return
         layout = self._layout(part.uri, records if begins else None)
@@ -49,7 +51,7 @@ class CsvFiles:
             return
         if begins and self.header:
             records = records.slice(1)
-        yield part.tell(self.reader.read(records, layout), named=self.named)
+        yield part.tell(self.reader.read(records, layout, drift))
 
     def _layout(self, uri: str, begun: pa.Array | None) -> Layout | None:
         """Return the layout of a file, of whose beginning records may be at hand."""

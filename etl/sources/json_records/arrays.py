@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from etl.common.wording import pluralize
+from etl.sources.counts import Drift
 from etl.sources.json_records.blocks import JsonReader
 from etl.sources.json_records.lines import BLANK, TEXT
 from etl.sources.raw.lines import Lines
@@ -30,15 +31,14 @@ class JsonArrays:
 
     reader: JsonReader
     lines: Lines  # where damage is tolerated, what is before a fault in the array is read
-    named: bool  # else a row that is not malformed has no URI
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows(self, batches: Iterator[pa.RecordBatch], drift: Drift | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all files of one task. Raises FileUnfit for one that is no whole array."""
         for part in Part.listed(batches):
             try:
                 text = self.lines.whole(part).decode("utf-8", "surrogateescape")
                 for records in _many(elements(text)):
-                    yield part.tell(self.reader.read(records), named=self.named)
+                    yield part.tell(self.reader.read(records, drift))
             except FileUnfit as unfit:
                 if not self.lines.tolerant:
                     raise unfit.of(part.uri) from unfit

@@ -50,17 +50,17 @@ class JsonReader:
     holds_unknown: bool = False  # such members make a record malformed
     bounds: Bounds = DEFAULT  # what is beyond them is malformed, too
 
-    def read(self, records: pa.Array) -> pa.RecordBatch:
+    def read(self, records: pa.Array, drift: Drift | None = None) -> pa.RecordBatch:
         """Read records (binary) into as many rows, in their order: the schema's columns and those of BESIDE.
 
-        A null is a row of nulls, and not malformed.
+        A null is a row of nulls, and not malformed. `drift` counts what the rows have that the schema does not name.
         """
-        drift = Drift()
+        drift = drift or Drift()
         rows, apart = self._at_once(records, drift.unknown)
         if apart.any():
             others = self._one_by_one(records.filter(pa.array(apart)).to_pylist(), drift.unknown)
             rows = _put(others, rows, apart)
-        return drift.noted(rows)
+        return rows
 
     @cached_property
     def _declared(self) -> pa.Schema:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.sources.counts import Drift
 from etl.sources.json_records.blocks import JsonReader
 from etl.sources.raw.lines import Lines
 from etl.sources.raw.parts import Part
@@ -19,18 +20,17 @@ _BLANK_LINE = r"\A(?:[ \t\r\n]|\xef\xbb\xbf)*\z"
 
 @dataclass(frozen=True, kw_only=True)
 class JsonFiles:
-    """Reads parts of files as rows of the reader, beside the URI of each one, or of malformed ones alone."""
+    """Reads parts of files as rows of the reader, beside where they are from."""
 
     reader: JsonReader
     lines: Lines
-    named: bool  # else a row that is not malformed has no URI
 
-    def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all parts of one task."""
+    def rows(self, batches: Iterator[pa.RecordBatch], drift: Drift | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all parts of one task; `drift` counts how they drift from the schema."""
         for part in Part.listed(batches):
             try:
                 for records in self.lines.of(part):
-                    yield part.tell(self.reader.read(_without_blank(records)), named=self.named)
+                    yield part.tell(self.reader.read(_without_blank(records), drift))
             except FileUnfit as unfit:
                 raise unfit.of(part.uri) from unfit
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.common.database import transaction
 from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
-from etl.common.record_bounds import Bounds
-from etl.common.record_columns import MALFORMED_COLUMN, SOURCE_PATH
+from etl.common.record_columns import SOURCE_PATH
 from etl.common.settings import Settings
 from etl.common.wording import WHY, first_few, pluralize
 from etl.ledger import offsets, streams
@@ -25,7 +24,8 @@ from etl.pipeline.declaration import RECORD
 from etl.sources.base import Source, SourceKind
 from etl.sources.kafka.cluster import Cluster, Topic, gaps, open_cluster, still_there
 from etl.sources.kafka.read_errors import is_of_kafka, raise_read_error
-from etl.sources.parsing import Records, json_rows, none_malformed, none_of, only_column, union
+from etl.sources.parsing import Reading, Records, json_rows, none_malformed, none_of, only_column, union
+from etl.sources.raw.tasks import uris_on_topics
 from etl.spark.checkpoint.reader import Checkpoint, Offsets
 from etl.spark.checkpoint.topics import TopicCheckpoint
 from etl.spark.state_plan import SOURCE_NUMBER
@@ -45,8 +45,9 @@ class KafkaSource(Source):
     declared: Sequence[Kafka]
     cluster: Cluster
 
-    def _carried(self) -> int:
-        """Return how many malformed records may come with a pass: few, for each of many partitions is a task."""
+    @property
+    def carried(self) -> int:
+        """Return how many malformed records a task may tell: few, for each of many partitions is a task."""
         return 1_000
 
     @property
@@ -253,26 +254,30 @@ class KafkaSource(Source):
             if (most := source.max_offsets or self._default_offsets) is not None:
                 options["maxOffsetsPerTrigger"] = str(most)
             frame = self.spark.readStream.format("kafka").options(**options).load()
-            rows = self._records(frame, source)
+            rows = self._records(frame, source, self._reading())
             streams.setdefault(source.stream, []).append(rows)
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
     def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:  # noqa: ARG002
+        reading = self._reading(malformed=malformed)
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
             source = self.declared[number]
             for ranges in _loads(some):
                 reader = self.spark.read.format("kafka").options(**self.cluster.options, **ranges)
-                rows = self._records(reader.load(), source, named=malformed)
+                rows = self._records(reader.load(), source, reading)
                 frames[source.stream].append(rows)
         return {
-            name: union(some) if some else none_of(self.spark, self.fields[name], RECORD)
+            name: union(some) if some else none_of(self.spark, self.fields[name], RECORD, reading)
             for name, some in frames.items()
         }
 
-    def _records(self, frame: DataFrame, source: Kafka, *, named: bool = False) -> DataFrame:
-        fields, hold = self.fields[source.stream], self.holds_unknown
-        return records(frame, source, fields, named=named, holds_unknown=hold, bounds=self.bounds)
+    def _reading(self, *, malformed: bool = False) -> Reading:
+        carried = None if malformed else self.carried
+        return Reading(carried=carried, holds_unknown=self.holds_unknown, bounds=self.bounds)
+
+    def _records(self, frame: DataFrame, source: Kafka, reading: Reading) -> DataFrame:
+        return records(frame, source, self.fields[source.stream], reading)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,20 +337,8 @@ def _of_each(load: Mapping[str, Mapping[str, tuple[int, int]]], which: int) -> s
     )
 
 
-def records(
-    frame: DataFrame,
-    source: Kafka,
-    schema: StructType,
-    *,
-    named: bool,
-    holds_unknown: bool,
-    bounds: Bounds,
-) -> DataFrame:
-    """Turn Spark's records of Kafka into rows.
-
-    They have the schema's columns, those of `RECORD`, `_malformed`, `_detail` and `_source_path`, which is null but of
-    malformed records unless they are all `named`.
-    """
+def records(frame: DataFrame, source: Kafka, schema: StructType, reading: Reading) -> DataFrame:
+    """Turn Spark's records of Kafka into rows of the schema's columns, those of `RECORD` and what is `reading`'s."""
     from pyspark.sql import functions as F
 
     columns: dict[str, Any] = {
@@ -360,8 +353,8 @@ def records(
     carried = [column.alias(name) for name, column in columns.items()]
     if source.kind == "text":
         line = F.col("value").cast("string").alias(only_column(f"topics ({source.named})", schema))
-        rows = frame.select(line, *none_malformed(), *carried)
+        rows = frame.select(line, *none_malformed(reading), *carried)
     else:
-        rows = json_rows(frame.select("value", *carried), schema, holds_unknown=holds_unknown, bounds=bounds)
+        rows = json_rows(frame.select("value", *carried), schema, reading, uris_on_topics)
     uri = F.format_string("kafka://%s/%d/%d", "_topic", "_partition", "_offset")
-    return rows.withColumn(SOURCE_PATH, uri if named else F.when(F.col(MALFORMED_COLUMN).isNotNull(), uri))
+    return rows.withColumn(SOURCE_PATH, uri) if reading.names_files else rows

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from etl.common.record_columns import MALFORMED_COLUMN, ORIGIN, SOURCE_PATH
+from etl.common.record_columns import ORIGIN, SOURCE_PATH
 from etl.sources.raw.compression import UNPACKERS
 from etl.sources.raw.origins import origin
 
@@ -39,14 +38,13 @@ class Part:
             for uri, start, end in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield cls(uri, start, end)
 
-    def tell(self, rows: pa.RecordBatch, *, named: bool) -> pa.RecordBatch:
-        """Return rows of the part beside ORIGIN and SOURCE_PATH; unless `named`, only malformed ones have a path."""
-        number = pa.scalar(origin(self.uri), pa.int64())
-        if named:
-            paths = pa.repeat(self.uri, len(rows))
-        else:
-            paths = pc.if_else(rows[MALFORMED_COLUMN].is_valid(), self.uri, pa.scalar(None, pa.string()))
-        return rows.append_column(ORIGIN, pa.repeat(number, len(rows))).append_column(SOURCE_PATH, paths)
+    def tell(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the part beside ORIGIN and SOURCE_PATH."""
+        number, uri = pa.scalar(origin(self.uri), pa.int64()), pa.scalar(self.uri, pa.string())
+        beside = {ORIGIN: pa.repeat(number, len(rows)), SOURCE_PATH: pa.repeat(uri, len(rows))}
+        return pa.RecordBatch.from_arrays(
+            [*rows.columns, *beside.values()], names=[*rows.schema.names, *beside]
+        )
 
 
 def parts(files: DataFrame, uri: Column, *, splittable: bool) -> DataFrame:

@@ -3,39 +3,76 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from etl.common.record_columns import MALFORMED_COLUMN
+from etl.common.record_columns import MALFORMED_COLUMN, REPORT, SOURCE_PATH
+from etl.sources.counts import Drift, Report
 from etl.sources.unreadable import FileUnfit, short
 
-Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # of the batches of one task
+# Reads the batches of one task as records with MALFORMED_COLUMN and DETAIL, and counts how they drift from the schema.
+Read = Callable[[Iterator[pa.RecordBatch], Drift], Iterator[pa.RecordBatch]]
+Uris = Callable[[pa.RecordBatch], Iterable[str]]  # of records: where each is
 
 
 def beside(
-    read: Callable[[pa.Array], pa.RecordBatch], batches: Iterator[pa.RecordBatch]
+    read: Callable[[pa.Array, Drift], pa.RecordBatch], batches: Iterator[pa.RecordBatch], drift: Drift
 ) -> Iterator[pa.RecordBatch]:
     """Yield what `read` makes of the first column of each batch; the others stay beside it."""
     for batch in batches:
-        rows = read(batch.column(0))
+        rows = read(batch.column(0), drift)
         columns = [*rows.columns, *batch.columns[1:]]
         yield pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *batch.schema.names[1:]])
 
 
-def only_malformed(rows: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the malformed records among those that `rows` makes of the batches."""
-    for some in rows(batches):
-        yield some.filter(some[MALFORMED_COLUMN].is_valid())
+def uris_beside(records: pa.RecordBatch) -> Iterable[str]:
+    """Return where records are that have SOURCE_PATH."""
+    uris: list[str] = records[SOURCE_PATH].to_pylist()
+    return uris
 
 
-def unfit_parts(rows: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def uris_on_topics(records: pa.RecordBatch) -> Iterable[str]:
+    """Return where records are that have the columns of `etl.pipeline.declaration.RECORD`."""
+    places = zip(*(records[name].to_pylist() for name in ("_topic", "_partition", "_offset")), strict=True)
+    return (f"kafka://{topic}/{partition}/{offset}" for topic, partition, offset in places)
+
+
+def good_and_report(
+    read: Read, names: Sequence[str], uris: Uris, carried: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns `names` of the records that are not malformed; a last row has the task's REPORT and nothing else.
+
+    The report has at most as many malformed records as may be `carried`.
+    """
+    report, schema = Report(carried=carried), None
+    for records in read(batches, report.drift):
+        rows = report.take(records, uris)
+        rows = rows.append_column(REPORT, pa.nulls(len(rows), pa.string())).select(names)
+        schema = rows.schema
+        yield rows
+    if schema is not None:
+        yield pa.RecordBatch.from_pylist([{REPORT: report.text()}], schema=schema)
+
+
+def all_records(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield all records of the batches, the malformed ones among them."""
+    return read(batches, Drift())
+
+
+def only_malformed(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the malformed records of the batches."""
+    for records in read(batches, Drift()):
+        yield records.filter(records[MALFORMED_COLUMN].is_valid())
+
+
+def unfit_parts(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the files of which a part can't be read to its end, each with the reason."""
     for batch in batches:
         for at in range(len(batch)):
             part = batch.slice(at, 1)
             try:
-                deque(rows(iter([part])), maxlen=0)
+                deque(read(iter([part]), Drift()), maxlen=0)
             except FileUnfit as unfit:
                 why = short(str(unfit))
                 yield pa.RecordBatch.from_arrays([part.column(0), pa.array([why])], names=["uri", "why"])

@@ -87,9 +87,9 @@ def _rows(
     uris = [*sizes]
     if lookup.kind not in ("parquet", "text"):
         with suppress(FileUnfit, FileUnread):
-            return read_here(lookup, fields, sizes, reading=Reading(named=False, bounds=bounds)), {}
+            return read_here(lookup, fields, sizes, reading=Reading(bounds=bounds)), {}
     found = footers(uris if lookup.kind == "parquet" else (), fields)
-    reading = Reading(named=False, read_as=found.read_as, bounds=bounds)
+    reading = Reading(read_as=found.read_as, bounds=bounds)
     read = partial(read_files, spark, lookup, fields, reading=reading)
     wrong = {**found.misfits}
     try:
