@@ -17,7 +17,8 @@ from etl.airflow.pages import columns, pages
 from etl.airflow.pages.pages import Wanted
 from etl.airflow.pages.records import reading
 from etl.airflow.pages.render import Frame, Page
-from etl.common.database import Cursor, migrate
+from etl.common.database import Cursor
+from etl.common.migrations import migrate
 from etl.common.settings import Settings
 from tests.support.pages.history import seed
 

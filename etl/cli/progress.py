@@ -15,8 +15,9 @@ from rich.progress import Progress as Bar
 
 from etl.cli.shared import called, shown
 from etl.common import steps
-from etl.common.database import migrate, transaction
+from etl.common.database import transaction
 from etl.common.json_log import JsonStream, of_batch
+from etl.common.migrations import migrate
 from etl.common.steps import Step
 from etl.common.wording import drifted, left_out, pluralize, records_read
 from etl.ledger import deliveries

@@ -218,7 +218,8 @@ def metrics(
     ] = None,
 ) -> None:
     """Print what the ledger says of pipelines, runs and consumers as Prometheus' text, or answer scrapes with it."""
-    from etl.common.database import migrate, transaction
+    from etl.common.database import transaction
+    from etl.common.migrations import migrate
     from etl.ledger.telemetry.metrics import LedgerCollector, text
 
     workspace = open_workspace()

@@ -145,7 +145,8 @@ def load_if_right(name: str, workspace: Workspace) -> Pipeline | None:
 
 def is_on_record(name: str, workspace: Workspace) -> bool:
     """Tell whether the ledger knows a pipeline, declared or not."""
-    from etl.common.database import migrate, transaction
+    from etl.common.database import transaction
+    from etl.common.migrations import migrate
     from etl.ledger.pipelines import pipeline_row
 
     migrate(workspace.services.postgres)

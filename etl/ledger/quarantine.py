@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from etl.common.database import migrate, rows_as, transaction
+from etl.common.database import rows_as, transaction
 from etl.common.errors import NeedsPerson, SetupError
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.common.wording import first_few, pluralize
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from etl.common.database import migrate, rows, transaction
+from etl.common.database import rows, transaction
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.quality.metrics import RANKS, SKETCHES, ColumnMetrics, PastBatch, merged
 

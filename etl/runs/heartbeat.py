@@ -10,8 +10,9 @@ from contextlib import closing, contextmanager
 
 import psycopg2
 
-from etl.common.database import Cursor, Pool, cancel_statements, migrate, transaction
+from etl.common.database import Cursor, Pool, cancel_statements, transaction
 from etl.common.errors import SluiceError, Stopped, TableRefused
+from etl.common.migrations import migrate
 from etl.common.outages import raising_service_errors
 from etl.common.outcome import RunOutcome
 from etl.common.steps import Step, reached, work_on

@@ -14,8 +14,9 @@ from typing import Any
 import psycopg2
 from psycopg2.extras import Json
 
-from etl.common.database import constraint_of, migrate, row, transaction
+from etl.common.database import constraint_of, row, transaction
 from etl.common.errors import Busy, NeedsPerson, ServiceAway, SetupError
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.pipeline import Pipeline
 from etl.sinks.lake.lake import Lake

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from etl.common.database import migrate
+from etl.common.migrations import migrate
 from etl.pipeline.dag_names import replays_of
 from tests.support.airflow.orders_stack import PATIENCE, Stack
 from tests.support.data.orders import DECLARATION, RULES, Landed, Order, orders

@@ -21,7 +21,7 @@ import pytest
 
 from etl.airflow.operator import closing_line, failure
 from etl.airflow.process import Command
-from etl.common.database import MIGRATION_LOCK
+from etl.common.migrations import MIGRATION_LOCK
 from etl.common.settings import Settings
 from etl.runs.summary import Summary
 from etl.services import Services

@@ -26,8 +26,9 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from etl.common.database import migrate, transaction
+from etl.common.database import transaction
 from etl.common.errors import SetupError
+from etl.common.migrations import migrate
 from etl.common.outcome import RunOutcome
 from etl.common.settings import Settings
 from etl.ledger import leases

@@ -1,14 +1,9 @@
-"""Migrations run once, transactions are whole and bounded, and their errors tell what happened."""
+"""Transactions are whole and bounded, and their errors tell what happened."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import psycopg2
 import pytest
@@ -16,225 +11,22 @@ from psycopg2.extensions import make_dsn
 
 from etl.common import database
 from etl.common.database import (
-    Connection,
     Cursor,
     Pool,
     connect,
     constraint_of,
     create_database,
     is_lost,
-    migrate,
     savepoint,
     transaction,
 )
-from etl.common.errors import Busy, ServiceAway, SetupError
+from etl.common.errors import ServiceAway, SetupError
+from etl.common.migrations import migrate
 from etl.common.outages import service_error
-from etl.common.statements import SQL_FOLDER
-from etl.ledger import leases, pipelines
 from etl.services import Services
 from tests.support import oracle
-from tests.support.databases import drop, new_database
+from tests.support.databases import drop
 from tests.support.waiting import until
-
-MIGRATIONS = [path.stem for path in sorted((SQL_FOLDER / "migrations").glob("*.sql"))]
-
-RUN = "00000000-0000-4000-8000-000000000002"
-LEDGER = """
-INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES ('p', 's', 't');
-INSERT INTO sluice.stream VALUES ('00000000-0000-4000-8000-000000000001', 'p', 'c', 0);
-INSERT INTO sluice.run (run_id, pipeline, holder) VALUES ('00000000-0000-4000-8000-000000000002', 'p', 'h');
-"""
-INSERT = """
-INSERT INTO sluice.delivery (delivery_id, pipeline, stream_id, batch_id, commit_seq, run_id, rows_in,
-    delivered, quarantined, malformed, checksum, quarantine_checksum, suite_digest, lookups, manifest,
-    metadata_location, quarantine_metadata_location)
-VALUES (%s, 'p', '00000000-0000-4000-8000-000000000001', %s, %s, '00000000-0000-4000-8000-000000000002',
-    10, %s, %s, %s, 0, 0, '', '{}', '', '', '')
-"""
-WAITING = "SELECT 1 FROM pg_locks WHERE relation = ('sluice.' || %s)::regclass AND NOT granted"
-IN_LINE = """
-SELECT 1 FROM pg_locks
-WHERE locktype = 'advisory' AND objid = %s AND NOT granted
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
-MIGRATE = """
-import sys
-from pathlib import Path
-from etl.common import database
-
-database.MIGRATIONS = Path(sys.argv[2])
-database.migrate(sys.argv[1])
-"""
-
-
-@pytest.fixture
-def empty(services: Services) -> Iterator[str]:
-    with new_database(services.postgres) as dsn:
-        yield dsn
-
-
-def test_migrating_twice_changes_nothing(empty: str) -> None:
-    assert migrate(empty) == MIGRATIONS
-    assert migrate(empty) == []
-
-
-def test_two_that_migrate_at_once_apply_each_migration_once(empty: str) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        applied = [name for names in pool.map(lambda _: migrate(empty), range(4)) for name in names]
-    assert applied == MIGRATIONS
-
-
-def test_a_schema_that_is_up_to_date_waits_for_nobody(empty: str) -> None:
-    migrate(empty)
-    with closing(psycopg2.connect(empty)) as other, other.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (database.MIGRATION_LOCK,))
-        assert migrate(empty) == []
-
-
-def test_a_newer_schema_is_left_as_it_is(empty: str) -> None:
-    migrate(empty)
-    mark = "INSERT INTO sluice._yoyo_migration (migration_hash, migration_id) VALUES ('later', '9999.later')"
-    oracle.ask(empty, mark)
-    assert migrate(empty) == []
-
-
-def test_a_schema_for_staging_that_no_backup_has_is_made_again(empty: str) -> None:
-    migrate(empty)
-    oracle.ask(empty, "DROP SCHEMA sluice_stage CASCADE")
-    assert migrate(empty) == []
-    assert oracle.ask(empty, "SELECT to_regnamespace('sluice_stage') IS NOT NULL") == [(True,)]
-
-
-@pytest.fixture
-def older(empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a database that lacks the last five migrations, with a pipeline that a run has the lease of."""
-    with monkeypatch.context() as patched:
-        patched.setattr(database, "MIGRATIONS", migrations(tmp_path / "older", MIGRATIONS[:-5]))
-        assert migrate(empty) == MIGRATIONS[:-5]
-    oracle.ask(empty, f"{LEDGER}; UPDATE sluice.pipeline SET lease_token = '{RUN}'")
-    return empty
-
-
-def migrations(folder: Path, names: Sequence[str], **others: str) -> Path:
-    """Make a folder of some of the migrations, and of others by their texts."""
-    folder.mkdir()
-    texts = {name: (SQL_FOLDER / "migrations" / f"{name}.sql").read_text() for name in names}
-    for name, text in {**texts, **others}.items():
-        (folder / f"{name}.sql").write_text(text)
-    return folder
-
-
-def test_an_older_schema_gets_what_it_lacks(older: str) -> None:
-    assert migrate(older) == MIGRATIONS[-5:]
-
-
-def test_a_migration_beside_a_run_waits_for_its_commit_and_holds_up_neither_that_nor_its_heartbeats(
-    older: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database, "FIRST_LOCK_MS", 500)
-    lease = leases.Lease(pipeline="p", run_id=RUN)
-    with ThreadPoolExecutor(1) as pool, closing(connect(older)) as other:
-        with other, other.cursor() as commit:
-            assert pipelines.lock(commit, "p") is not None
-            migrating = pool.submit(migrate, older)
-            until(lambda: oracle.ask(older, WAITING, ("pipeline",)), "the migration to wait", patience=60)
-            with transaction(older) as cursor:
-                assert leases.heartbeat(cursor, lease)
-            until(lambda: oracle.ask(older, WAITING, ("pipeline",)), "it to wait once more", patience=60)
-            assert not migrating.done()
-            commit.execute(INSERT, (1, 0, 1, 8, 2, 0))
-        assert migrating.result() == MIGRATIONS[-5:]
-    assert oracle.ask(older, "SELECT delivery_id FROM sluice.delivery") == [(1,)]
-
-
-@pytest.mark.parametrize("theirs", ["pipeline", "run"])
-def test_a_migration_whose_tables_others_use_all_the_time_is_given_up(
-    older: str, monkeypatch: pytest.MonkeyPatch, theirs: str
-) -> None:
-    monkeypatch.setattr(database, "LOCKING_SECONDS", 0)
-    monkeypatch.setattr(database, "FIRST_LOCK_MS", 100)
-    with closing(connect(older)) as other, other, other.cursor() as cursor:
-        cursor.execute(f"SELECT FROM sluice.{theirs}")
-        with pytest.raises(Busy, match=r"The ledger's tables are to be changed") as busy:
-            migrate(older)
-    assert "end the runs that are up" in busy.value.remedy
-    assert migrate(older) == MIGRATIONS[-5:]
-
-
-def test_migrations_are_applied_together_or_not_at_all(
-    empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing = migrations(tmp_path / "failing", MIGRATIONS, **{"9999.fails": "SELECT 1 / 0"})
-    with monkeypatch.context() as patched:
-        patched.setattr(database, "MIGRATIONS", failing)
-        with pytest.raises(psycopg2.errors.DivisionByZero):
-            migrate(empty)
-    assert oracle.ask(empty, "SELECT to_regnamespace('sluice'), to_regnamespace('sluice_stage')") == [
-        (None, None)
-    ]
-    assert migrate(empty) == MIGRATIONS
-    assert oracle.ask(empty, "SELECT count(DISTINCT xmin::text) FROM sluice._yoyo_migration") == [(1,)]
-
-
-def test_a_process_that_is_killed_while_it_migrates_leaves_all_of_it_to_who_waits(
-    empty: str, tmp_path: Path
-) -> None:
-    waits = {"9999.waits": "SELECT pg_advisory_xact_lock(1)"}
-    folder = migrations(tmp_path / "waiting", MIGRATIONS, **waits)
-    with ThreadPoolExecutor(1) as pool, closing(connect(empty)) as other:
-        with other, other.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(1)")
-            with subprocess.Popen([sys.executable, "-c", MIGRATE, empty, str(folder)]) as killed:
-                until(lambda: oracle.ask(empty, IN_LINE, (1,)), "the process to wait", patience=60)
-                migrating = pool.submit(migrate, empty)
-                lock = (database.MIGRATION_LOCK,)
-                until(lambda: oracle.ask(empty, IN_LINE, lock), "the other one to wait", patience=60)
-                killed.kill()
-            assert not migrating.done()
-        assert migrating.result() == MIGRATIONS
-
-
-def test_migrations_leave_nothing_in_their_session(empty: str) -> None:
-    """A pooler may give it to somebody else, and another one to the next transaction.
-
-    The language of our functions, once it is loaded, has settings of its own in each session.
-    """
-    kept = """
-        SELECT name, setting FROM pg_settings WHERE name NOT LIKE 'plpgsql.%'
-        UNION ALL SELECT name, 'prepared' FROM pg_prepared_statements
-        UNION ALL SELECT pg_listening_channels(), 'listened to' UNION ALL SELECT 'temporary', pg_my_temp_schema()::text
-        UNION ALL SELECT locktype, 'locked' FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'
-    """
-
-    def state(session: Connection) -> list[tuple[str, str]]:
-        with session, session.cursor() as cursor:
-            cursor.execute(kept)
-            return sorted(cursor.fetchall())
-
-    with closing(Pool(empty)) as pool, pytest.MonkeyPatch.context() as patched:
-        session = connect(empty)
-        before = state(session)
-        pool._put_back(session)
-        patched.setattr(database, "_pools", {empty: pool})
-        assert migrate(empty) == MIGRATIONS
-        assert pool._idle == [session]
-        assert state(session) == before
-
-
-def test_everything_of_sluice_is_in_its_own_schemas(dsn: str) -> None:
-    assert oracle.ask(dsn, "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace") == []
-
-
-def test_every_table_and_column_is_documented(dsn: str) -> None:
-    query = """
-        SELECT c.relname, a.attname FROM pg_class c
-        LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND c.relkind = 'r'
-        WHERE c.relnamespace = 'sluice'::regnamespace AND c.relkind IN ('r', 'v')
-          AND c.relname NOT LIKE '%%yoyo%%' AND c.relname NOT LIKE 'iceberg%%'
-          AND (col_description(c.oid, a.attnum) IS NULL AND a.attnum IS NOT NULL
-               OR obj_description(c.oid, 'pg_class') IS NULL)
-    """
-    assert oracle.ask(dsn, query) == []
 
 
 def test_a_transaction_is_whole_or_nothing(dsn: str) -> None:
@@ -416,10 +208,10 @@ def test_a_unique_violation_names_its_constraint(dsn: str) -> None:
         assert constraint_of(refused.value) == name
 
 
-def test_an_old_server_is_refused(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_server_is_refused(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "OLDEST_SERVER", 990000)
     with pytest.raises(SetupError, match="99 or later is needed"):
-        migrate(empty)
+        migrate(dsn)
 
 
 def test_a_database_that_cannot_hold_every_text_is_refused(services: Services) -> None:
@@ -433,23 +225,3 @@ def test_a_database_that_cannot_hold_every_text_is_refused(services: Services) -
                 migrate(make_dsn(services.postgres, dbname=name))
         finally:
             drop(services.postgres, name)
-
-
-def test_the_ledger_refuses_what_is_not_conserved(dsn: str) -> None:
-    """The invariants are the table's own, whatever the code does."""
-    oracle.ask(dsn, LEDGER)
-    for refused, values in {
-        "rows_conserved": (1, 0, 1, 8, 1, 0),
-        "delivery_malformed_check": (1, 0, 1, 10, 0, -1),
-        "delivery_commit_seq_check": (1, 0, 0, 10, 0, 0),
-    }.items():
-        with pytest.raises(psycopg2.errors.CheckViolation, match=refused):
-            oracle.ask(dsn, INSERT, values)
-    oracle.ask(dsn, INSERT, (1, 0, 1, 8, 2, 2))
-    for refused, values in {
-        "one_batch_one_delivery": (2, 0, 2, 10, 0, 0),
-        "one_commit_one_number": (2, 1, 1, 10, 0, 0),
-        "delivery_pkey": (1, 1, 2, 10, 0, 0),
-    }.items():
-        with pytest.raises(psycopg2.errors.UniqueViolation, match=refused):
-            oracle.ask(dsn, INSERT, values)

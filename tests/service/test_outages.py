@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from etl.common import database
 from etl.common.database import transaction
 from etl.common.errors import CommitUnknown, LedgerBehind, ServiceAway
+from etl.common.migrations import migrate
 from etl.common.steps import Step
 from etl.delivery import commit
 from etl.delivery.batch import DeliveryContext
@@ -187,7 +187,7 @@ def test_postgres_is_killed_and_restarted(
     server = postgres.cluster(home, 0)
     dsn = postgres.start(server)
     try:
-        database.migrate(dsn)
+        migrate(dsn)
         run = start(dsn, lake, EVENTS)
         deliver(run, of(made[0]))
 

@@ -14,8 +14,9 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
-from etl.common.database import kept_connections, migrate, transaction
+from etl.common.database import kept_connections, transaction
 from etl.common.errors import ServiceAway
+from etl.common.migrations import migrate
 from etl.delivery.deliver import deliver
 from etl.services import Services
 from etl.services.process import free_ports

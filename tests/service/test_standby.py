@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from etl.common.database import migrate, transaction
+from etl.common.database import transaction
 from etl.common.errors import LedgerBehind, ServiceAway
+from etl.common.migrations import migrate
 from etl.common.outages import service_error
 from etl.operations.audit.audit import audit
 from etl.pipeline import Append, Files

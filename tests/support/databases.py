@@ -13,7 +13,7 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from etl.common.database import migrate
+from etl.common.migrations import migrate
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.parquet_writer import ObjectStore

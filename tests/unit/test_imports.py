@@ -35,8 +35,8 @@ NEVER = {  # beside the layers: no module below the first imports one below any 
 }
 LIGHT = {"runs.summary"}  # a noun that Airflow's processes read, too; it imports nothing but for typing
 COMMON = {
-    *("database", "errors", "json_log", "number_ranges", "outages", "outcome", "paths"),
-    *("record_bounds", "record_columns", "settings", "shipped", "statements", "steps", "wording"),
+    *("database", "errors", "json_log", "migrations", "number_ranges", "outages", "outcome"),
+    *("paths", "record_bounds", "record_columns", "settings", "shipped", "statements", "steps", "wording"),
 }
 # Executors and Airflow import below these: what stood in one of them, each task would import.
 EMPTY = (

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import psycopg2
 
 from etl.airflow.task_try import TaskTry
-from etl.common.database import migrate, rows_as, transaction
+from etl.common.database import rows_as, transaction
 from etl.common.errors import SluiceError
+from etl.common.migrations import migrate
 from etl.common.number_ranges import consecutive
 from etl.common.outcome import RunOutcome
 from etl.common.statements import Statements

@@ -19,7 +19,8 @@ import pyarrow as pa
 from psycopg2 import sql
 from pyiceberg.table.metadata import TableMetadata
 
-from etl.common.database import Cursor, migrate, rows, savepoint, transaction
+from etl.common.database import Cursor, rows, savepoint, transaction
+from etl.common.migrations import migrate
 from etl.common.paths import shown
 from etl.common.record_columns import is_own
 from etl.common.statements import Statements

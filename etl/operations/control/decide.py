@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from etl.common.database import migrate
 from etl.common.errors import SetupError
+from etl.common.migrations import migrate
 from etl.ledger.decisions import decide_on_stop
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command

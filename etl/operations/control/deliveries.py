@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from etl.common.database import migrate, rows_as, transaction
+from etl.common.database import rows_as, transaction
+from etl.common.migrations import migrate
 from etl.common.number_ranges import in_ranges
 from etl.common.statements import Statements
 from etl.common.wording import first_few

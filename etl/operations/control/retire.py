@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from etl.common.database import migrate, transaction
+from etl.common.database import transaction
 from etl.common.errors import Busy, SetupError
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.common.wording import WHY, meant
 from etl.ledger import activity, pipelines

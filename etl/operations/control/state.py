@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import migrate, transaction
+from etl.common.database import transaction
 from etl.common.errors import NeedsPerson, SetupError
+from etl.common.migrations import migrate
 from etl.ledger import streams
 from etl.pipeline import Pipeline
 

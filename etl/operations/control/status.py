@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from etl.common.database import Cursor, migrate, row, transaction
+from etl.common.database import Cursor, row, transaction
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.ledger import activity, streams
 from etl.ledger.activity import BatchProgress, Ended, Run, Running

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from etl.common.database import migrate, row, transaction
+from etl.common.database import row, transaction
 from etl.common.errors import Busy
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.ledger import activity, leases
 from etl.ledger.activity import Running

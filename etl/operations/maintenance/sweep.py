@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from etl.common.database import Cursor, migrate, rows_as, transaction
+from etl.common.database import Cursor, rows_as, transaction
 from etl.common.errors import NeedsPerson, ServiceAway, SetupError, SluiceError
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.ledger import deliveries, leases, pipelines

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
-from etl.common.database import Connection, Cursor, migrate, transaction
+from etl.common.database import Connection, Cursor, transaction
 from etl.common.errors import LedgerBehind, RowsSwept, SetupError
+from etl.common.migrations import migrate
 from etl.common.number_ranges import in_ranges
 from etl.common.settings import Settings
 from etl.common.statements import Statements

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import migrate, rows_as, transaction
+from etl.common.database import rows_as, transaction
 from etl.common.errors import SetupError
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.common.wording import meant
 from etl.ledger.consumers import require_name

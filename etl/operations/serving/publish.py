@@ -14,8 +14,9 @@ from contextlib import contextmanager, nullcontext
 import psycopg2
 from psycopg2 import sql
 
-from etl.common.database import TIMEOUTS, Cursor, ensure_schema, migrate, transaction
+from etl.common.database import TIMEOUTS, Cursor, ensure_schema, transaction
 from etl.common.errors import Busy, SetupError
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.ledger import deliveries, pipelines

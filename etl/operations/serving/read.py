@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg2.extensions import parse_dsn
 
-from etl.common.database import Cursor, migrate, transaction
+from etl.common.database import Cursor, transaction
 from etl.common.errors import LedgerBehind, SetupError
+from etl.common.migrations import migrate
 from etl.common.number_ranges import numbers_of
 from etl.common.settings import Settings
 from etl.common.statements import Statements

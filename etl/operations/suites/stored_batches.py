@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import Cursor, migrate, rows, transaction
+from etl.common.database import Cursor, rows, transaction
 from etl.common.errors import SetupError
+from etl.common.migrations import migrate
 from etl.common.record_columns import RAW, REASONS
 from etl.common.statements import Statements
 from etl.pipeline import Pipeline

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etl.common.database import migrate, transaction
+from etl.common.database import transaction
 from etl.common.errors import SetupError
+from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.common.wording import drifted, pluralize
 from etl.pipeline.ddl import ddl_name

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etl.common.database import Cursor, migrate, row, rows_as, transaction
+from etl.common.database import Cursor, row, rows_as, transaction
 from etl.common.errors import InputsChanged, SetupError
+from etl.common.migrations import migrate
 from etl.common.number_ranges import format_ranges
 from etl.common.statements import Statements
 from etl.common.wording import first_few, pluralize

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from etl.common.database import Cursor, migrate, rows_as, transaction
+from etl.common.database import Cursor, rows_as, transaction
 from etl.common.errors import SetupError
+from etl.common.migrations import migrate
 from etl.common.number_ranges import NumberRange, format_ranges
 from etl.common.statements import Statements
 from etl.common.wording import first_few, pluralize, visible

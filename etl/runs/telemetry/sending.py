@@ -11,8 +11,9 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 from requests import HTTPError
 
-from etl.common.database import migrate, transaction
+from etl.common.database import transaction
 from etl.common.errors import SetupError
+from etl.common.migrations import migrate
 from etl.common.number_ranges import NumberRange
 from etl.ledger.telemetry import lineage
 from etl.runs.telemetry.event import event_of
