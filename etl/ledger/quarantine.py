@@ -79,7 +79,7 @@ class HeldRow:
 
     @property
     def needs_correction(self) -> bool:
-        """Return True if it can't be released as it is."""
+        """Return True if the row can't be released as it is."""
         return self.row is None or bool(self.not_as_read)
 
     def export(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Behind:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any] | None) -> Behind | None:
-        """Build it from the JSON that was kept with a stop; return None where none was."""
+        """Read the watermark from the JSON that was kept with a stop; return None where none was."""
         return None if kept is None else cls(**kept)
 
     @property
@@ -75,7 +75,7 @@ class Stop:
 
     @property
     def of_share(self) -> bool:
-        """Tell whether nothing stopped it but that too much of it would be held."""
+        """Tell whether nothing stopped the batch but that too much of it would be held."""
         return all(SHARE_STOP in one for one in self.stops)
 
     @property

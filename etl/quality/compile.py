@@ -54,7 +54,7 @@ class CompiledRule:
 
     @property
     def outside_spark(self) -> bool:
-        """Tell whether it is evaluated by more than Spark's own expressions: in Python, or by GX in jobs of its own."""
+        """Tell whether more than Spark's own expressions evaluate the rule: Python, or GX in jobs of its own."""
         return self.where == "gx" or self.declared.kind in IN_PYTHON
 
 

@@ -152,7 +152,7 @@ class Planner:
 
     @cached_property
     def bare(self) -> Mapping[str, str]:
-        """The columns whose names have a dot, by the names that GX has for them, which it quotes."""
+        """Return the columns whose names have a dot, by the quoted names that GX has for them."""
         return {quoted(name): name for name in self.frame.columns if "." in name}
 
     def is_comparable(self, across: Across) -> bool:

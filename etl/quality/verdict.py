@@ -85,7 +85,7 @@ class RuleResult:
 
     @property
     def known_by(self) -> str:
-        """Return what its history is kept by."""
+        """Return the name by which the rule's history is kept."""
         return self.rule_id or self.reason
 
 

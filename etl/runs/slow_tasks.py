@@ -217,7 +217,7 @@ class TaskWatch:
         return "It waits for a Python worker; none tells where it is."
 
     def _of_whom(self) -> str:
-        """Say whose regular expression it may be: of the suite's rules all that have one."""
+        """Say whose regular expression a task may be at: of the suite's rules all that have one."""
         if self.patterns is None:
             return " It is one of the transform's: no rule of a suite has been evaluated."
         if not self.patterns:

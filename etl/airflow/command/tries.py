@@ -172,7 +172,7 @@ def new_drift(dsn: str, pipeline: str, deliveries: Sequence[int]) -> list[str]:
 
 
 def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:
-    """Return what this try is to tell of, its own deliveries included: all after what the newest asset event tells.
+    """Return the deliveries that this try reports, its own included: all after what the newest asset event tells.
 
     Airflow makes the event with the task's success, and not before: what a try told that was no success in the end,
     the next one tells. A run that fails in the middle has delivered, and so has a replay from the command line, but
@@ -220,7 +220,7 @@ def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:
 
 
 def _named_by_one_event(unreported: list[_Unreported]) -> list[_Unreported]:
-    """Return the first of these, about as many as MOST numbers and ranges name; the next event names the others."""
+    """Return the first deliveries, about as many as MOST numbers and ranges name; the next event names the others."""
     named, last = 0, -1
     for place, one in enumerate(unreported):
         named += len(consecutive(one.replaced)) + (one.live and one.delivery_id != last + 1)

@@ -70,7 +70,7 @@ class ReleaseRequest:
 
     @property
     def waits(self) -> bool:
-        """Return True if it does not begin before somebody unpauses the DAG."""
+        """Return True if the run does not begin before somebody unpauses the DAG."""
         return self.paused and self.state == "queued"
 
     @property

@@ -83,7 +83,7 @@ class PipelineRow:
 
     @property
     def since(self) -> dt.datetime | None:
-        """Return since when it stands as it does; None before its first batch."""
+        """Return since when the pipeline stands as it does; None before its first batch."""
         if self.stopped:
             return self.stopped_at
         return self.failing_since if self.failing else self.state_since
@@ -159,7 +159,7 @@ class BatchRow(CommittedRow):
 
     @property
     def read(self) -> int:
-        """Return how many records it read."""
+        """Return how many records the batch read."""
         return self.rows_in if self.records is None else self.records
 
     @property
@@ -336,7 +336,7 @@ class StopRow:
 
     @property
     def of_share(self) -> bool:
-        """Return True if nothing stopped it but that too much of it would be held."""
+        """Return True if nothing stopped the batch but that too much of it would be held."""
         return self.as_stop.of_share
 
     @property
@@ -466,7 +466,7 @@ class HeldWhole(CommittedRow):
 
     @property
     def uncorrected(self) -> bool:
-        """Return True if it can't be released as it is."""
+        """Return True if the row can't be released as it is."""
         return self.row is None or bool(columns_not_as_read(self.reasons))
 
 

@@ -141,7 +141,7 @@ def _pairs(records: Records) -> Hashes:
 
 
 def _is_unranked(kind: pa.DataType) -> bool:
-    """Tell whether values of this type have no rank here.
+    """Tell whether values of this type have no rank.
 
     Texts are ordered by the column's collation, and bytes don't fit a rank's words.
     """

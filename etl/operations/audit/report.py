@@ -36,7 +36,7 @@ class ChangedInputs:
     gone: AbstractSet[int]  # the deliveries of which a file is no more
 
     def of(self, deliveries: Iterable[int]) -> ChangedInputs:
-        """Return those of some deliveries."""
+        """Return the changed inputs of these deliveries alone."""
         some = set(deliveries)
         changes = {delivery: whats for delivery, whats in self.changes.items() if delivery in some}
         return ChangedInputs(changes=changes, gone=self.gone & some)

@@ -45,7 +45,7 @@ def _promised(kind: str, kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
 
 
 def fitting(constraints: Mapping[str, Any], logical: str) -> dict[str, Any]:
-    """Return those that the standard has as options of a logical type."""
+    """Return the constraints that the standard has as options of a logical type."""
     of_type = {
         **dict.fromkeys(("integer", "number"), (BOUNDS, (int, float))),
         **dict.fromkeys(("date", "timestamp"), (BOUNDS, (str,))),

@@ -43,14 +43,14 @@ class Delivery:
 
     @property
     def what(self) -> str:
-        """Return its kind, and of a correction what it corrected."""
+        """Return the delivery's kind, and of a correction what it corrected."""
         if self.released_from is not None:
             return f"{self.kind} of {self.released_from}"
         return f"{self.kind} of {first_few(in_ranges(self.replaced))}" if self.replaced else self.kind
 
     @property
     def now(self) -> str:
-        """Say whether it is in force, or what took its place."""
+        """Say whether the delivery is in force, or what took its place."""
         if self.superseded_by is None:
             return IN_FORCE
         how = "withdrawn" if self.superseded_kind == "withdrawal" else "replaced"

@@ -47,7 +47,7 @@ class StoredBatch:
 
     @property
     def title(self) -> str:
-        """Name it as the Data quality pages do: what is beside the stream has no number in it."""
+        """Name the delivery as the Data quality pages do: what is beside the stream has no number in it."""
         return f"batch {self.batch_id}" if self.kind == "stream" else f"{self.kind} {self.delivery_id}"
 
     @property

@@ -181,18 +181,18 @@ class Span:
 
     @property
     def kind(self) -> tuple[str, bool]:
-        """Return what its bounds compare with."""
+        """Return the kind of values that the bounds compare with, and whether these have a zone."""
         bound = self.high if self.low is None else self.low
         return word(bound), has_zone(bound)
 
     def has(self, value: Any) -> bool:
-        """Tell whether a value of its kind is within."""
+        """Tell whether a value of the bounds' kind is within them."""
         return not (
             self.ends_below(Span(low=value, high=value)) or Span(low=value, high=value).ends_below(self)
         )
 
     def ends_below(self, other: Span) -> bool:
-        """Tell whether all of it is below the other's lower bound."""
+        """Tell whether the whole span is below the other's lower bound."""
         if self.high is None or other.low is None or self.kind != other.kind:
             return False
         strict = self.strict_high or other.strict_low

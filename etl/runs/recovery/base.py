@@ -104,7 +104,7 @@ class StateRecovery(Recovery):
 
     @abstractmethod
     def rebuild(self, batches: Mapping[int, RecordedBatch]) -> Rebuilt | None:
-        """Run these batches once more on the checkpoint of a new stream, which is not the current one yet.
+        """Run recorded batches once more on the checkpoint of a new stream, which is not the current one yet.
 
         They are all that the state is to know of, by the numbers of their deliveries. Returns None if the transform keeps
         no state. Raises InputsChanged, with nothing changed, when an input is gone or is another.

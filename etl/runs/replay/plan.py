@@ -149,7 +149,7 @@ class ReplayPlan:
 
     @property
     def least(self) -> int:
-        """Return how many rows it has to deliver without a person's word: all but a share of those that it replaces."""
+        """Return how many rows the replay must deliver without a person's word: all but a share of those it replaces."""
         return self.rows - int(Decimal(str(self.max_fewer_share)) * self.rows)
 
     def had_held(self, uri: str, why: str) -> bool:

@@ -29,7 +29,7 @@ class DraftedDelivery:
 
     @property
     def summary(self) -> dict[str, str]:
-        """Return what each of its snapshots has in its summary."""
+        """Return what the summary of each of the delivery's snapshots has."""
         return {
             "sluice.delivery": str(self.delivery_id),
             "sluice.stream": self.stream_id,

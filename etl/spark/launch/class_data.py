@@ -38,7 +38,7 @@ class _Options(NamedTuple):
 
 
 def _options() -> _Options:
-    """Return those of the Java in force: from 25 on, one also has what the JVM has learnt of the code."""
+    """Return the options of the Java in force: from 25 on, an archive also has what the JVM has learnt of the code."""
     if java_version() >= WITH_PROFILES:
         return _Options("-XX:AOTCacheOutput", "-XX:AOTCache", "aot")
     return _Options("-XX:ArchiveClassesAtExit", "-XX:SharedArchiveFile", "jsa")

@@ -84,12 +84,12 @@ class Task:
 
     @property
     def number(self) -> int:
-        """Return its number among all tasks of the session."""
+        """Return the task's number among all tasks of the session."""
         return int(self.data.taskId())
 
     @property
     def index(self) -> int:
-        """Return its number within the stage, from 0."""
+        """Return the task's number within the stage, from 0."""
         return int(self.data.index())
 
     @property
@@ -105,7 +105,7 @@ class Task:
         return _since(self.data.launchTime())
 
     def stack(self) -> list[str]:
-        """Fetch the calls of its thread, the innermost first; none where the task has just ended."""
+        """Fetch the calls of the task's thread, the innermost first; none where the task has just ended."""
         dump = _context(self.spark).getTaskThreadDump(self.number, self.data.executorId())
         if dump.isEmpty():
             return []
