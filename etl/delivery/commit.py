@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import psycopg2
-import pyarrow as pa
 
 from etl.common.database import TIMEOUTS, Cursor, idling, is_lost, telling_of_limit, transaction
-from etl.common.errors import CommitTooLong, CommitUnknown, NeedsPerson, ServiceAway, SluiceError
+from etl.common.errors import CommitTooLong, CommitUnknown, ServiceAway, SluiceError
 from etl.common.outcome import in_short
 from etl.common.steps import Step, reached
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
+from etl.delivery.drafts import BaseMoved, Drafts, draft_tables, read_base
 from etl.delivery.ledger_entry import (
     Entry,
-    Published,
     insert_delivery,
     insert_files,
     insert_inputs,
@@ -32,18 +30,15 @@ from etl.delivery.ledger_entry import (
 )
 from etl.delivery.manifest import DeliveryManifest, WrittenObject
 from etl.delivery.stage import StageTask
-from etl.delivery.upsert_restore import UpsertRestore
+from etl.delivery.upserts.restore import UpsertRestore
 from etl.ledger import attempts, deliveries, pipelines
 from etl.ledger.offsets import insert_ranges
 from etl.ledger.stops import Decision
 from etl.ledger.telemetry import lineage
 from etl.quality.verdict import Counts, Verdict
 from etl.sinks.checksum import MODULUS
-from etl.sinks.evolution import SchemaDifference, changes_of_both
+from etl.sinks.evolution import changes_of_both
 from etl.sinks.lake.marker import Newest, tell
-from etl.sinks.lake.parquet_writer import StagedFile
-from etl.sinks.lake.snapshots import DraftedDelivery
-from etl.sinks.lake.table import Draft, LakeTable
 from etl.sinks.lake.uploads import Uploads
 from etl.sinks.warehouse.staged_rows import Winners
 from etl.sinks.warehouse.table import drop_idle_staging, hold
@@ -84,44 +79,6 @@ class Commit:
 ColumnChanges = tuple[str, ...]  # a phrase for each column that was added to the tables, or widened
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommitBase:
-    """What a commit follows: another one that comes between makes its draft old."""
-
-    previous: int | None  # the pipeline's newest delivery
-    data: str  # where the tables' metadata is; empty: nowhere yet
-    quarantine: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drafts:
-    """Both tables' next metadata; None where a table gains no file and stays at its base."""
-
-    data: Draft | None
-    quarantine: Draft | None
-    base: CommitBase
-
-    @property
-    def columns(self) -> SchemaDifference:
-        """Return what the draft of the table adds and widens."""
-        return self.data.columns if self.data else SchemaDifference()
-
-    @property
-    def published(self) -> Published:
-        """Return what the commit publishes."""
-        return Published(
-            metadata_location=self.data.location if self.data else self.base.data,
-            quarantine_metadata_location=self.quarantine.location
-            if self.quarantine
-            else self.base.quarantine,
-            snapshot_id=self.data.snapshot_id if self.data else None,
-        )
-
-
-class _BaseMoved(Exception):
-    """Another commit of the pipeline came between the draft and the lock."""
-
-
 def commit(
     context: DeliveryContext,
     batch: Batch,
@@ -145,7 +102,7 @@ def commit(
     for number in range(DRAFTS):
         try:
             columns = _commit_drafted(*_drafted(it)) if number < FREE_DRAFTS else _commit_locked(it)
-        except _BaseMoved:
+        except BaseMoved:
             log.info("batch %s: the table moved under the draft; drafting again", batch.batch_id)
         else:
             reached(Step.COMMITTED)
@@ -163,13 +120,13 @@ def commit(
 
 def _drafted(it: Commit) -> tuple[Commit, Drafts]:
     """Write manifest and drafts, side by side, by what the tables have now; return the commit as it follows that."""
-    base = _commit_base(it.context)
+    base = read_base(it.context)
     it = replace(it, entry=replace(it.entry, previous=base.previous))
     if it.restore:
         it.restore.stage_missing_changes()
     with Uploads(it.context.sinks.lake) as uploads:
         manifest = uploads.send(it.entry.manifest, _manifest(it).to_json().encode())
-        drafts = _draft(it, base, uploads)
+        drafts = draft_tables(it.context, it.entry, it.task, it.staged, base=base, uploads=uploads)
         manifest.result()
         reached(Step.MANIFEST_WRITTEN)
     reached(Step.POINTER_DRAFTED)
@@ -264,7 +221,7 @@ def _too_long(it: Commit, error: psycopg2.Error, ended: str, limit: str) -> Comm
 def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     """Write all that the one transaction of a commit holds, which takes effect as a whole or not at all.
 
-    Returns which columns of both tables it added and widened. Raises _BaseMoved where another commit came between.
+    Returns which columns of both tables it added and widened. Raises BaseMoved where another commit came between.
     """
     it.context.kind.lock(cursor, it.context.lease, it.entry)
     reached(Step.PIPELINE_LOCKED)
@@ -283,7 +240,7 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     kind.supersede(cursor, entry, only_newest=sinks.mode.only_newest)
     # After a replay that has lost its place has said why; before rows are moved for a rollback, while others wait.
     if overtaken:
-        raise _BaseMoved
+        raise BaseMoved
     insert_inputs(cursor, entry, it.batch.inputs, remedy=kind.delivered_before(entry.pipeline))
     insert_ranges(cursor, entry.pipeline, entry.delivery_id, kind.ranges(cursor, entry, it.batch.ranges))
     insert_files(cursor, entry.delivery_id, "data", it.staged.data_files)
@@ -291,7 +248,7 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     reached(Step.INPUTS_INSERTED)
     with sinks.warehouse.changed(cursor, removes=bool(kind.supersedes)) as columns:
         if it.restore and it.restore.note_new_keys(cursor):  # by what the table has until the next line
-            raise _BaseMoved
+            raise BaseMoved
         kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
         if it.restore:
             it.restore.restore(cursor)
@@ -304,23 +261,12 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
         of_rows = [(one.name, str(one.type)) for one in sinks.columns]
         lineage.note(cursor, entry.delivery_id, of_rows, it.context.lineage)
     reached(Step.QUALITY_INSERTED)
-    _swap(cursor, sinks.table, drafts.data, drafts.base.data)
-    _swap(cursor, sinks.quarantine, drafts.quarantine, drafts.base.quarantine)
+    drafts.publish(cursor, sinks)
     if not attempts.close_attempt(cursor, it.context.lease, entry.delivery_id, "delivered"):
         raise kind.fenced(entry.pipeline, entry.delivery_id)
     drop_idle_staging(cursor, it.task.tables.names)
     reached(Step.POINTER_SWAPPED)
     return changes_of_both(columns, drafts.columns)
-
-
-def _swap(cursor: Cursor, table: LakeTable, draft: Draft | None, base: str) -> None:
-    """Publish the table's draft; where it has none, require that the table still is at its base.
-
-    Raises _BaseMoved where it is not.
-    """
-    stands = table.swap(cursor, draft) if draft is not None else (table.pointer(cursor) or "") == base
-    if not stands:
-        raise _BaseMoved
 
 
 def _merge(cursor: Cursor, it: Commit) -> None:
@@ -354,82 +300,6 @@ def _was_committed(it: Commit, cause: psycopg2.Error) -> bool:
                     remedy=f"when it is back: {it.context.retry}, which reads the ledger first",
                 ) from cause
             time.sleep(0.5)
-
-
-def _commit_base(context: DeliveryContext) -> CommitBase:
-    table, quarantine, pipeline = context.sinks.table, context.sinks.quarantine, context.lease.pipeline
-    with transaction(context.sinks.dsn) as cursor:
-        newest = deliveries.newest(cursor, pipeline)
-        data, held_at = table.pointer(cursor) or "", quarantine.pointer(cursor) or ""
-    if newest is not None:
-        _require_forward(table, data, newest.data, newest.delivery_id, pipeline)
-        _require_forward(quarantine, held_at, newest.quarantine, newest.delivery_id, pipeline)
-    return CommitBase(previous=newest.delivery_id if newest else None, data=data, quarantine=held_at)
-
-
-def _require_forward(table: LakeTable, location: str, published: str, newest: int, pipeline: str) -> None:
-    """Raise NeedsPerson where the table lacks what its `newest` delivery published.
-
-    A commit would leave that out for good.
-    """
-    if table.goes_on_from(location, published):  # others may have committed to it
-        return
-    raise NeedsPerson(
-        f"Iceberg table {table.namespace}.{table.name} of {pipeline} went back in time: it is at"
-        f" {location or 'nothing'}, which lacks what delivery {newest} published at {published}. Nothing was changed",
-        remedy=f"`UPDATE sluice.iceberg_tables SET metadata_location = '{published}' WHERE table_namespace ="
-        f" '{table.namespace}' AND table_name = '{table.name}'`, then run the same command again",
-    )
-
-
-def _draft(it: Commit, base: CommitBase, uploads: Uploads) -> Drafts:
-    """Draft the next metadata of both tables, side by side, which is written by the end of `uploads`."""
-    sinks, entry = it.context.sinks, it.entry
-    delivery = DraftedDelivery(
-        delivery_id=entry.delivery_id,
-        stream_id=entry.stream_id,
-        batch_id=entry.batch_id,
-        run_id=entry.run_id,
-        manifest=entry.manifest,
-    )
-    kind = it.context.kind
-
-    def draft(
-        name: str,
-        table: LakeTable,
-        location: str,
-        files: Sequence[StagedFile],
-        written: pa.Schema,
-        *,
-        replace: bool = False,
-    ) -> Draft | None:
-        without = kind.leaving(name)
-        if not (files or without or replace or table.lacks(location, written)):
-            return None
-        return table.draft(
-            location,
-            files,
-            written=written,
-            delivery=delivery,
-            io=uploads,
-            without=without,
-            of=kind.supersedes,
-            as_found=kind.as_found,
-            replace=replace,
-        )
-
-    data = "data", sinks.table, base.data, it.staged.data_files, it.task.data.schema
-    held = (
-        "quarantine",
-        sinks.quarantine,
-        base.quarantine,
-        it.staged.quarantine_files,
-        it.task.quarantine.schema,
-    )
-    with ThreadPoolExecutor(2) as both:
-        first = both.submit(draft, *data, replace=sinks.mode.only_newest)
-        second = both.submit(draft, *held)
-        return Drafts(data=first.result(), quarantine=second.result(), base=base)
 
 
 def _entry(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from etl.common.steps import Listener
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.correction import Correction
-from etl.delivery.spark_change_log import LakeLog
+from etl.delivery.upserts.spark_change_log import LakeLog
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.ledger.telemetry.lineage import LineageNote

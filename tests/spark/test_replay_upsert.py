@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common.errors import NeedsPerson
 from etl.common.steps import Step
-from etl.delivery import spark_change_log
+from etl.delivery.upserts import spark_change_log
 from etl.ledger.quarantine import RowSelection as Held
 from etl.ledger.quarantine import held_rows
 from etl.operations.serving.read import catalog_properties

@@ -49,6 +49,7 @@ EMPTY = (
     "sources",
     "quality",
     "delivery",
+    "delivery/upserts",
 )
 HEAVY = ("pyspark", "pyiceberg", "great_expectations", "pandas")
 # Where the functions are that tasks run: a worker of Spark imports each of them, at each of its starts.
