@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -64,60 +65,57 @@ def pool(dag_id: str) -> str:
     return f"{POOL_PREFIX}{dag_id}"
 
 
+class DagRefused(Exception):
+    """Airflow does not take what a declaration says of its DAGs; the message is a sentence for its author."""
+
+
 def pipeline_dags() -> dict[str, DAG]:
     """Make the DAGs of every pipeline whose declaration is right and which Airflow takes.
 
-    They are returned by their names. Where Airflow starts a task it wants the DAG of that task alone: no other is
-    made, and files that don't have its name in their text are not run.
+    They are returned by their names; the DAGs of a pipeline that Airflow refuses are left out, for an error would take all
+    DAGs of its file out. Where Airflow starts a task it wants the DAG of that task alone: no other pipeline's is made, and
+    files that don't have its name in their text are not run.
     """
     folders, wanted = load_settings().pipelines, get_parsing_context().dag_id
     pipelines = loadable(folders) if wanted is None else loadable_alone(pipeline_of(wanted), folders)
-    refused = refused_dags(pipelines)
-    return {
-        dag_id: make(pipeline)
-        for name, pipeline in pipelines.items()
-        if name not in refused
-        for dag_id, make in _makers(pipeline)
-        if wanted in (None, dag_id)
-    }
+    made: list[DAG] = []
+    for pipeline in pipelines.values():
+        with suppress(DagRefused):  # which `require_dags` reports
+            made += _dags(pipeline)
+    return {dag.dag_id: dag for dag in made if wanted in (None, dag.dag_id)}
 
 
-def _makers(pipeline: Pipeline) -> Iterator[tuple[str, Callable[..., DAG]]]:
-    """Yield the name of each DAG of the pipeline with what makes it."""
-    yield pipeline.name, pipeline_dag
-    if pipeline.has_replays_dag:
-        yield replays_of(pipeline.name), replays_dag
+def _dags(pipeline: Pipeline) -> list[DAG]:
+    """Make the DAGs of one pipeline. Raises DagRefused where Airflow does not take what the declaration says of them."""
+    schedule = _valid_schedule(pipeline)
+    try:
+        runs = pipeline_dag(pipeline, schedule)
+        return [runs, replays_dag(pipeline)] if pipeline.has_replays_dag else [runs]
+    except Exception as wrong:
+        if not _has_options(pipeline):  # then the mistake is ours
+            raise
+        raise DagRefused(
+            f"{pipeline.file}: Airflow refuses its DAG, as `schedule` and `airflow` have it: {in_short(wrong)}"
+        ) from wrong
+
+
+def _has_options(pipeline: Pipeline) -> bool:
+    """Tell whether the declaration says anything of the DAGs that only Airflow can check."""
+    return pipeline.airflow != Airflow() or callable(pipeline.schedule)
 
 
 def refused_dags(pipelines: Mapping[str, Pipeline]) -> dict[str, str]:
-    """Return why Airflow takes no DAG of a pipeline, by the pipeline's name.
-
-    One such DAG would take all DAGs of its file out.
-    """
-    found = {name: _refusal(pipeline) for name, pipeline in pipelines.items()}
-    return {name: refusal for name, refusal in found.items() if refusal}
-
-
-def _refusal(pipeline: Pipeline) -> str | None:
-    """Return why the pipeline's DAGs can't be made; None where they can."""
-    try:
-        made = _schedule(pipeline)
-        if (validate := getattr(made, "validate", None)) is not None:
-            validate()
-    except Exception as wrong:  # noqa: BLE001 - whatever the author's own function raises
-        return f"{pipeline.file}: schedule: Airflow refuses {_named(pipeline.schedule)}: {in_short(wrong)}"
-    if pipeline.airflow == Airflow() and not callable(pipeline.schedule):
-        return None
-    try:
-        for _, make in _makers(pipeline):
-            make(pipeline, auto_register=False)
-    except Exception as wrong:  # noqa: BLE001 - likewise
-        return f"{pipeline.file}: Airflow refuses its DAG, as `schedule` and `airflow` have it: {in_short(wrong)}"
-    return None
-
-
-def _named(schedule: object) -> str:
-    return f"what {getattr(schedule, '__name__', 'it')}() returns" if callable(schedule) else repr(schedule)
+    """Return why Airflow takes no DAG of a pipeline, by the pipeline's name."""
+    refused: dict[str, str] = {}
+    for name, pipeline in pipelines.items():
+        try:
+            if _has_options(pipeline):
+                _dags(pipeline)
+            else:
+                _valid_schedule(pipeline)
+        except DagRefused as refusal:
+            refused[name] = str(refusal)
+    return refused
 
 
 def require_dags(pipelines: Mapping[str, Pipeline]) -> None:
@@ -127,17 +125,16 @@ def require_dags(pipelines: Mapping[str, Pipeline]) -> None:
         raise SetupError(f"Pipelines without a DAG:{listed}", remedy="change these declarations")
 
 
-def pipeline_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
-    """Make the DAG that runs the pipeline on its schedule, one run at a time.
+def pipeline_dag(pipeline: Pipeline, schedule: Any) -> DAG:
+    """Make the DAG that runs the pipeline on Airflow's `schedule`, one run at a time.
 
-    Of a pipeline that follows, it keeps one run up that follows what lands. One that is not to be registered is there
-    for its maker alone.
+    Of a pipeline that follows, it keeps one run up that follows what lands.
     """
     with DAG(
         dag_id=pipeline.name,
         description=_description(pipeline),
         doc_md=_documentation(pipeline),
-        schedule="@continuous" if pipeline.follow else _schedule(pipeline),
+        schedule="@continuous" if pipeline.follow else schedule,
         start_date=moment_of(pipeline.start) if pipeline.start else EARLIEST,
         catchup=False,
         max_active_runs=1,
@@ -145,7 +142,7 @@ def pipeline_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         params=dict(FORM),
         deadline=deadline(pipeline) or None,
         access_control=pipeline.airflow.access_control,
-        auto_register=auto_register,
+        auto_register=False,  # its file has it by its name, once it is whole
         **_paused_when_failed(pipeline),
         default_args=_failure_alerts(pipeline),
     ) as dag:
@@ -160,7 +157,7 @@ def pipeline_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
     return dag
 
 
-def replays_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
+def replays_dag(pipeline: Pipeline) -> DAG:
     """Make the DAG of replays and releases alone: each runs when asked for, one at a time.
 
     It never waits for the pipeline's own runs.
@@ -179,7 +176,7 @@ def replays_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         access_control=options.access_control
         if options.replays_access_control is None
         else options.replays_access_control,
-        auto_register=auto_register,
+        auto_register=False,
         params=dict(REPLAYS_FORM),
         default_args=_failure_alerts(pipeline),
     ) as dag:
@@ -332,6 +329,19 @@ def _command(name: str, pipeline: Pipeline) -> BaseOperator:
     )
 
 
+def _valid_schedule(pipeline: Pipeline) -> Any:
+    """Return Airflow's schedule. Raises DagRefused where Airflow does not take it."""
+    try:
+        schedule = _schedule(pipeline)
+        if (validate := getattr(schedule, "validate", None)) is not None:
+            validate()
+    except Exception as wrong:
+        raise DagRefused(
+            f"{pipeline.file}: schedule: Airflow refuses {_named(pipeline.schedule)}: {in_short(wrong)}"
+        ) from wrong
+    return schedule
+
+
 def _schedule(pipeline: Pipeline) -> Any:
     """Return Airflow's schedule; a cron string becomes a timetable whose intervals have a start and an end.
 
@@ -343,6 +353,10 @@ def _schedule(pipeline: Pipeline) -> Any:
     if schedule is None or schedule == "@once":
         return schedule
     return CronDataIntervalTimetable(schedule, timezone=pipeline.airflow.time_zone)
+
+
+def _named(schedule: object) -> str:
+    return f"what {getattr(schedule, '__name__', 'it')}() returns" if callable(schedule) else repr(schedule)
 
 
 def _documentation(pipeline: Pipeline) -> str:
