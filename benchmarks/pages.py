@@ -13,8 +13,8 @@ import psycopg2
 import typer
 
 from etl import services
-from etl.airflow.pages import columns, pages
-from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages import columns, held_rows, pages
+from etl.airflow.pages.held_rows import Wanted
 from etl.airflow.pages.records import reading
 from etl.airflow.pages.render import Frame, Page
 from etl.common.database import Cursor
@@ -37,9 +37,9 @@ def drawn(batches: int) -> dict[str, Callable[[Cursor], Page]]:
         "column": lambda cursor: columns.column(cursor, "feed", Frame(), column="c3"),
         "run": lambda cursor: pages.dag_run(cursor, "feed", Frame(), dag="feed", run_id="scheduled__99"),
         "batch": lambda cursor: pages.batch(cursor, "feed", BELOW, delivery=batches),
-        "quarantine": lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=Wanted()),
-        "quarantine, long ago": lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=old),
-        "row": lambda cursor: pages.held_row(cursor, "feed", BELOW, number=1),
+        "quarantine": lambda cursor: held_rows.quarantine(cursor, "feed", Frame(), wanted=Wanted()),
+        "quarantine, long ago": lambda cursor: held_rows.quarantine(cursor, "feed", Frame(), wanted=old),
+        "row": lambda cursor: held_rows.held_row(cursor, "feed", BELOW, number=1),
     }
 
 

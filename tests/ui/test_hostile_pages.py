@@ -12,8 +12,8 @@ import pytest
 from markupsafe import escape
 from psycopg2.extras import Json
 
-from etl.airflow.pages import columns, pages
-from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages import columns, held_rows, pages
+from etl.airflow.pages.held_rows import Wanted
 from etl.airflow.pages.render import Frame, Page
 from etl.services import Services
 from tests.support import oracle
@@ -164,10 +164,10 @@ def every_page(dsn: str, delivery: int, text: str) -> list[Page]:
         lambda cursor: pages.dag_run(
             cursor, "feed", Frame(), dag=text[:200], run_id=text[:500], task_id=text
         ),
-        lambda cursor: pages.quarantine(
+        lambda cursor: held_rows.quarantine(
             cursor, "feed", Frame(), wanted=Wanted(rule=text, status=None, before=(delivery + 1, 2**63 - 1))
         ),
-        *(lambda cursor, n=n: pages.held_row(cursor, "feed", BELOW, number=n) for (n,) in rows),
+        *(lambda cursor, n=n: held_rows.held_row(cursor, "feed", BELOW, number=n) for (n,) in rows),
         lambda _: pages.problem(Frame(), title=text, text=text, remedy=text),
     ]
     return [draw(dsn, make)[0] for make in makes]

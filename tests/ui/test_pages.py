@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 import psycopg2
 import pytest
 
-from etl.airflow.pages import columns, formatting, pages
-from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages import columns, formatting, held_rows, pages
+from etl.airflow.pages.held_rows import Wanted
 from etl.airflow.pages.records import LAST, PipelineRow, fetch_rows, reading
 from etl.airflow.pages.render import Frame, NotThere, Page
 from etl.ledger.stops import STATE_STOP
@@ -57,11 +57,11 @@ PAGES: dict[str, Make] = {
         cursor, "wide", Frame(), dag="wide", run_id="scheduled__5"
     ),
     "stopped": lambda cursor: pages.stopped(cursor, "feed", Frame()),
-    "quarantine": lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=Wanted()),
-    "quarantine of a rule": lambda cursor: pages.quarantine(
+    "quarantine": lambda cursor: held_rows.quarantine(cursor, "feed", Frame(), wanted=Wanted()),
+    "quarantine of a rule": lambda cursor: held_rows.quarantine(
         cursor, "feed", Frame(), wanted=Wanted(rule=RULE)
     ),
-    "row": lambda cursor: pages.held_row(cursor, "feed", BELOW, number=1),
+    "row": lambda cursor: held_rows.held_row(cursor, "feed", BELOW, number=1),
 }
 
 
@@ -88,7 +88,9 @@ def test_every_batch_of_a_history_can_be_reached_by_going_back(history: str) -> 
 def test_every_held_row_is_reached_once_by_going_on(history: str) -> None:
     wanted, seen = Wanted(rule=RULE, batch=None), []
     for _ in range(5):
-        page, _ = draw(history, lambda cursor, w=wanted: pages.quarantine(cursor, "feed", Frame(), wanted=w))
+        page, _ = draw(
+            history, lambda cursor, w=wanted: held_rows.quarantine(cursor, "feed", Frame(), wanted=w)
+        )
         seen += [int(one) for one in re.findall(r'href="quarantine/(\d+)"', page.html)]
         older = re.search(r"before=(\d+)-(\d+)", page.html)
         assert older is not None
@@ -100,17 +102,19 @@ def test_every_held_row_is_reached_once_by_going_on(history: str) -> None:
 
 def test_the_filters_of_the_quarantine_choose_together(history: str) -> None:
     wanted = Wanted(rule=RULE, batch=BATCHES - 3, status=None)
-    page, _ = draw(history, lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=wanted))
+    page, _ = draw(history, lambda cursor: held_rows.quarantine(cursor, "feed", Frame(), wanted=wanted))
     rows = re.findall(r'href="quarantine/(\d+)"', page.html)
     query = "SELECT count(*) FROM sluice.quarantine WHERE delivery_id = %s AND %s = ANY (reasons)"
     assert oracle.ask(history, query, [BATCHES - 3, RULE]) == [(len(rows),)]
     assert len(rows) > 0
     for until, there in ((dt.date.max, True), (dt.date.min, False)):
         wanted = Wanted(until=until)
-        page, _ = draw(history, lambda cursor, w=wanted: pages.quarantine(cursor, "feed", Frame(), wanted=w))
+        page, _ = draw(
+            history, lambda cursor, w=wanted: held_rows.quarantine(cursor, "feed", Frame(), wanted=w)
+        )
         assert ('href="quarantine/' in page.html) == there
     none = Wanted(rule="no such rule", status="released")
-    page, _ = draw(history, lambda cursor: pages.quarantine(cursor, "feed", Frame(), wanted=none))
+    page, _ = draw(history, lambda cursor: held_rows.quarantine(cursor, "feed", Frame(), wanted=none))
     assert "No row is like that" in page.html
 
 
@@ -291,8 +295,8 @@ def test_what_is_wrong_with_a_malformed_record_is_on_its_page_and_in_the_list(hi
                    RETURNING quarantine_id"""
     with changed(history, malformed) as cursor:
         [(number,)] = cursor.fetchall()
-        one = shown(pages.held_row(cursor, "feed", BELOW, number=number))
-        listed = shown(pages.quarantine(cursor, "feed", Frame(), wanted=Wanted(rule="malformed")))
+        one = shown(held_rows.held_row(cursor, "feed", BELOW, number=number))
+        listed = shown(held_rows.quarantine(cursor, "feed", Frame(), wanted=Wanted(rule="malformed")))
     assert "could not be parsed by the declared schema: price: no decimal(10,2)" in one
     assert "malformed price: no decimal(10,2)" in listed
     assert (
@@ -339,9 +343,9 @@ def test_the_links_of_a_rule_with_a_long_name_lead_to_it(history: str) -> None:
                 pages.rule(cursor, "wide", Frame(), known_by=key)
             )
         [key] = [one for one in keys(whole, r"quarantine\?rule") if one.startswith("rule 1 ")]
-        rows = pages.quarantine(cursor, "wide", Frame(), wanted=Wanted(rule=key)).html
+        rows = held_rows.quarantine(cursor, "wide", Frame(), wanted=Wanted(rule=key)).html
         [number, *_] = re.findall(r'href="quarantine/(\d+)"', rows)
-        row = pages.held_row(cursor, "wide", BELOW, number=int(number))
+        row = held_rows.held_row(cursor, "wide", BELOW, number=int(number))
     assert '<td class="bad"' in rows
     assert keys(row, r"rule\?name") >= {key}
 
@@ -373,7 +377,7 @@ def test_the_page_of_a_batch_with_a_file_that_can_not_be_read_names_it_and_the_w
 def test_what_is_another_pipelines_is_not_there(history: str) -> None:
     for make in (
         lambda cursor: pages.batch(cursor, "wide", BELOW, delivery=BATCHES),
-        lambda cursor: pages.held_row(cursor, "wide", BELOW, number=1),
+        lambda cursor: held_rows.held_row(cursor, "wide", BELOW, number=1),
         lambda cursor: pages.pipeline(cursor, "nobody", Frame()),
     ):
         with pytest.raises(NotThere):

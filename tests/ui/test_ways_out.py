@@ -13,7 +13,7 @@ import pytest
 import typer
 from psycopg2.extras import Json
 
-from etl.airflow.pages import pages
+from etl.airflow.pages import held_rows, pages
 from etl.airflow.pages.choices import Action, Choice, ReleaseRequest, rows_of
 from etl.airflow.pages.render import Frame, Page
 from etl.cli.app import app
@@ -82,7 +82,7 @@ def test_a_batch_all_of_whose_held_rows_need_corrections_offers_no_release(
 ) -> None:
     cursor.execute(change)
     page = pages.batch(cursor, "feed", DECIDES, delivery=LAST)
-    row = pages.held_row(cursor, "feed", DECIDES, number=held(cursor)[0])
+    row = held_rows.held_row(cursor, "feed", DECIDES, number=held(cursor)[0])
     for one, named in ((page, "--delivery 10"), (row, f"--id {held(cursor)[0]}")):
         assert "/release" not in one.html
         assert "/discard" in one.html
@@ -97,7 +97,7 @@ def test_a_batch_all_of_whose_held_rows_need_corrections_offers_no_release(
 def test_a_pipeline_that_airflow_has_no_dag_of_offers_no_release_and_says_why(cursor: Counting) -> None:
     gone = Frame(up="../", decides=frozenset({"discard"}), declared=False)
     page = pages.batch(cursor, "feed", gone, delivery=LAST)
-    row = pages.held_row(cursor, "feed", gone, number=held(cursor)[0])
+    row = held_rows.held_row(cursor, "feed", gone, number=held(cursor)[0])
     for one, named in ((page, "--delivery 10"), (row, f"--id {held(cursor)[0]}")):
         assert "Airflow has no DAG of feed: its declaration is gone, or has a mistake." in one.html
         assert "/release" not in one.html
@@ -127,10 +127,10 @@ def test_a_batch_some_of_whose_held_rows_need_corrections_says_how_many_are_left
     assert "But for 2, which stay held" in shown(page)
     assert (chosen(cursor, "release"), chosen(cursor, "discard")) == ((3, 2), (5, 0))
     choice = Choice(pipeline="feed", action="release", delivery=LAST)
-    form = shown(pages.decision(cursor, DECIDES, choice=choice, sign=str))
+    form = shown(held_rows.decision(cursor, DECIDES, choice=choice, sign=str))
     assert "Release 3 rows" in form
     assert "without 2 that could not be read whole: these need corrections" in form
-    whole = pages.held_row(cursor, "feed", DECIDES, number=others[0])
+    whole = held_rows.held_row(cursor, "feed", DECIDES, number=others[0])
     assert f'action="{others[0]}/release"' in whole.html
     assert "export" not in shown(whole)
 
@@ -178,8 +178,8 @@ def test_every_command_can_be_pasted(cursor: Counting) -> None:
         pages.pipeline(cursor, "feed", Frame()),
         pages.stopped(cursor, "feed", Frame()),
         pages.batch(cursor, "feed", DECIDES, delivery=LAST),
-        pages.held_row(cursor, "feed", DECIDES, number=first),
-        pages.decision(cursor, DECIDES, choice=choice, sign=str),
+        held_rows.held_row(cursor, "feed", DECIDES, number=first),
+        held_rows.decision(cursor, DECIDES, choice=choice, sign=str),
     ]
     found = {one for page in drawn for one in commands(page)}
     assert "sluice decide feed --batch 99 --quarantine-all --why WHY" in found

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from etl.airflow.pages import columns, pages
+from etl.airflow.pages import columns, held_rows, pages
 from etl.airflow.pages.choices import Choice, ReleaseRequest
-from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages.held_rows import Wanted
 from etl.airflow.pages.render import Frame
 from etl.services import Services
 from tests.support import oracle
@@ -90,11 +90,13 @@ def makes(ledger: str) -> dict[str, Make]:
             cursor, FEED, Frame(), dag=FEED, run_id="scheduled__5", task_id=LONG, release_request=asked
         ),
         "stopped": lambda cursor: pages.stopped(cursor, FEED, Frame()),
-        "quarantine": lambda cursor: pages.quarantine(cursor, FEED, Frame(), wanted=Wanted()),
-        "malformed": lambda cursor: pages.quarantine(cursor, FEED, Frame(), wanted=Wanted(rule="malformed")),
-        "row": lambda cursor: pages.held_row(cursor, FEED, DECIDES, number=row),
-        "malformed row": lambda cursor: pages.held_row(cursor, FEED, DECIDES, number=malformed),
-        "decision": lambda cursor: pages.decision(
+        "quarantine": lambda cursor: held_rows.quarantine(cursor, FEED, Frame(), wanted=Wanted()),
+        "malformed": lambda cursor: held_rows.quarantine(
+            cursor, FEED, Frame(), wanted=Wanted(rule="malformed")
+        ),
+        "row": lambda cursor: held_rows.held_row(cursor, FEED, DECIDES, number=row),
+        "malformed row": lambda cursor: held_rows.held_row(cursor, FEED, DECIDES, number=malformed),
+        "decision": lambda cursor: held_rows.decision(
             cursor, BELOW, choice=Choice(pipeline=FEED, action="release", delivery=58), sign=lambda _: "x"
         ),
         "problem": lambda _: pages.problem(Frame(), title=LONG, text=LONG, remedy=LONG),

@@ -24,12 +24,12 @@ from psycopg2 import errorcodes
 from starlette.exceptions import HTTPException
 
 from etl.airflow.connections import settings_here
-from etl.airflow.pages import columns, decisions, pages
+from etl.airflow.pages import columns, decisions, held_rows, pages
 from etl.airflow.pages.choices import Action, Choice, StopChoice, rows_of
 from etl.airflow.pages.deciding import stops
 from etl.airflow.pages.deciding.rights import may_decide, permitted, with_dag
 from etl.airflow.pages.deciding.typed import corrections_of
-from etl.airflow.pages.pages import Wanted
+from etl.airflow.pages.held_rows import Wanted
 from etl.airflow.pages.records import LAST, reading
 from etl.airflow.pages.render import Frame, NotThere, Page, no_dag
 from etl.airflow.run_form import LONGEST_CORRECTIONS
@@ -241,14 +241,14 @@ def quarantine(
         until=until or None,
         before=(int(commit), int(row)),
     )
-    return _answer(request, lambda cursor, frame: pages.quarantine(cursor, dag_id, frame, wanted=wanted))
+    return _answer(request, lambda cursor, frame: held_rows.quarantine(cursor, dag_id, frame, wanted=wanted))
 
 
 @router.get("/{dag_id}/quarantine/{row_id}")
 def held_row(request: Request, user: User, dag_id: Name, row_id: Number) -> HTMLResponse:
     return _answer(
         request,
-        lambda cursor, frame: pages.held_row(cursor, dag_id, frame, number=row_id),
+        lambda cursor, frame: held_rows.held_row(cursor, dag_id, frame, number=row_id),
         up="../",
         decides=may_decide(user, dag_id),
     )
@@ -328,7 +328,7 @@ def decide_on_stopped(
 def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
     return _answer(
         request,
-        lambda cursor, frame: pages.decision(
+        lambda cursor, frame: held_rows.decision(
             cursor, frame, choice=choice, sign=lambda rows: decisions.signed(user, choice, rows.digest)
         ),
         up="../../",

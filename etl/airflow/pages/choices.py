@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from etl.airflow.pages.records import HeldId, fetch_rows
+from etl.airflow.pages.records import fetch_rows
 from etl.common.database import Cursor
 from etl.ledger.decisions import Action as Decision
 
@@ -43,6 +43,12 @@ class StopChoice:
     @property
     def identity(self) -> list[object]:
         return [self.pipeline, "stop", self.action]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldId:
+    quarantine_id: int
+    uncorrected: bool  # it can't be released as it is
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from etl.common.statements import Statements
 from etl.ledger.activity import Ran
 from etl.ledger.diagnosis import Diagnosis, diagnose
 from etl.ledger.leases import SILENCE
-from etl.ledger.quarantine import columns_not_as_read
 from etl.ledger.stops import LATE_TOLD, Behind, Stop
 
 STATEMENTS = Statements(__name__)
@@ -414,60 +413,9 @@ class DecidedRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldId:
-    quarantine_id: int
-    uncorrected: bool  # it can't be released as it is
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReasonRow:
     reason: str
     rows: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldRow:
-    """One quarantined row, its long values cut."""
-
-    commit_seq: int
-    committed_at: dt.datetime
-    batch_id: int
-    kind: str
-    quarantine_id: int
-    delivery_id: int
-    reasons: Sequence[str]
-    status: str
-    source_path: str | None
-    raw: str | None
-    row: str | None
-    detail: str | None  # what is wrong with a malformed record
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldWhole(CommittedRow):
-    """One quarantined row whole."""
-
-    quarantine_id: int
-    stream_id: str
-    reasons: Sequence[str]
-    status: str
-    source_path: str | None
-    detail: str | None
-    raw: str | None
-    raw_length: int | None
-    row: str | None
-    row_length: int | None
-    released_by: int | None
-    decided_by: str | None
-    why: str | None
-    decided_at: dt.datetime | None
-    replaces: bool  # each batch takes the place of all before it
-    report: str | None
-
-    @property
-    def uncorrected(self) -> bool:
-        """Return True if the row can't be released as it is."""
-        return self.row is None or bool(columns_not_as_read(self.reasons))
 
 
 def new_streams(old_first: Sequence[BatchRow]) -> frozenset[int]:

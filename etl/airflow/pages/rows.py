@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from etl.airflow.pages.formatting import cut
-from etl.airflow.pages.records import HeldRow
+from etl.airflow.pages.records import CommittedRow
 from etl.airflow.pages.verdicts import Verdict
+from etl.ledger.quarantine import columns_not_as_read
 
 SHOWN_COLUMNS = 12  # of a quarantined row in a list
 LONGEST_CELL = 2_000  # characters of one of its values on its own page
 MOST_COLUMNS = 500  # there
 MALFORMED = "malformed"  # why a record is held that could not be parsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldRow:
+    """One quarantined row, its long values cut."""
+
+    commit_seq: int
+    committed_at: dt.datetime
+    batch_id: int
+    kind: str
+    quarantine_id: int
+    delivery_id: int
+    reasons: Sequence[str]
+    status: str
+    source_path: str | None
+    raw: str | None
+    row: str | None
+    detail: str | None  # what is wrong with a malformed record
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldWhole(CommittedRow):
+    """One quarantined row whole."""
+
+    quarantine_id: int
+    stream_id: str
+    reasons: Sequence[str]
+    status: str
+    source_path: str | None
+    detail: str | None
+    raw: str | None
+    raw_length: int | None
+    row: str | None
+    row_length: int | None
+    released_by: int | None
+    decided_by: str | None
+    why: str | None
+    decided_at: dt.datetime | None
+    replaces: bool  # each batch takes the place of all before it
+    report: str | None
+
+    @property
+    def uncorrected(self) -> bool:
+        """Return True if the row can't be released as it is."""
+        return self.row is None or bool(columns_not_as_read(self.reasons))
 
 
 @dataclass(frozen=True, kw_only=True)
