@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,8 +37,12 @@ from etl.common.wording import WHY, first_few, pluralize
 from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from etl.delivery.batch import Receipt
     from etl.ledger.quarantine import HeldRow, RowSelection
+    from etl.runs.replay.corrections import Corrections
+    from etl.runs.replay.made_corrections import Corrects
     from etl.runs.workspace import Workspace
 
 app = typer.Typer(no_args_is_help=True, help="See held rows, and release or discard them.")
@@ -51,6 +55,17 @@ All = Annotated[bool, typer.Option("--all", help="Every held row of the pipeline
 Why = Annotated[str, typer.Option(callback=given_reason, help="The reason, kept with each row.")]
 Status = Annotated[str, typer.Option(help="held, released, discarded or superseded.")]
 Limit = Annotated[int, typer.Option(min=1, max=MOST, help="At most so many rows.")]
+CorrectionsFile = Annotated[
+    Path | None, typer.Option(help="JSON Lines with the columns to set; alone, it also chooses the rows.")
+]
+CorrectedBy = Annotated[
+    str | None,
+    typer.Option(
+        "--with",
+        metavar="FILE.py:FUNCTION",
+        help="A function of (raw, row) that returns the columns to set; rows of which it returns None stay held.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,23 +251,13 @@ def release(
     name: PipelineName,
     why: Why,
     rows: RowsOrAll,
-    corrections: Annotated[
-        Path | None, typer.Option(help="JSON Lines with the columns to set; alone, it also chooses the rows.")
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--with",
-            metavar="FILE.py:FUNCTION",
-            help="A function of (raw, row) that returns the columns to set; rows of which it returns None stay held.",
-        ),
-    ] = None,
+    corrections: CorrectionsFile = None,
+    by: CorrectedBy = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge held rows again, corrected or not, and deliver those that pass."""
     from etl.runs.follow import RunControl, heeded
-    from etl.runs.replay.corrections import read_corrections
-    from etl.runs.replay.made_corrections import function_at, made_corrections
+    from etl.runs.replay.made_corrections import function_at
     from etl.runs.replay.release import GIVEN_UP
     from etl.runs.replay.release import release as release_rows
 
@@ -260,42 +265,62 @@ def release(
         raise SetupError("--corrections and --with are given", remedy="give one of them")
     function = function_at(by) if by else None
     workspace, pipeline = open_declared(name)
-    changes = read_corrections(corrections, workspace.settings.bounds) if corrections else {}
+    if function is None:
+        held, changes = _corrected_by_file(workspace, name, rows, corrections, why=why)
+    else:
+        held, changes = _corrected_by_function(workspace, name, rows, function, why=why)
+        err.print(f"{name}: {pluralize(len(held), 'row')} corrected by {by}; the others stay held")
+    receipts: Sequence[Receipt] = ()
+    if held:
+        # Also where the JSON is to come at the end: a signal may come before it.
+        report = partial(_print_receipt, err if as_json else out, name)
+        control = RunControl(correction_left=GIVEN_UP)
+        with heeded(control):
+            receipts = release_rows(
+                workspace, pipeline, held, changes, who=who(), why=why, progress=report, control=control
+            )
+    if as_json:
+        print_json([one.json() for one in receipts])
+
+
+def _corrected_by_file(
+    workspace: Workspace, name: str, rows: RowsOrAll, file: Path | None, *, why: str
+) -> tuple[list[HeldRow], Corrections]:
+    """Return the rows to release, with the columns that a file sets; without a file none is set.
+
+    Raises SetupError where the file has rows that are not chosen.
+    """
+    from etl.runs.replay.corrections import read_corrections
+
+    changes = read_corrections(file, workspace.settings.bounds) if file else {}
     if changes and not (rows.named or rows.everything):
         rows = replace(rows, ids=list(changes))
     held = rows.held(workspace, name, why=why)
-    if function is not None:
-        changes = made_corrections(held, function, workspace.settings.bounds)
-        held = [one for one in held if one.quarantine_id in changes]
-        err.print(f"{name}: {pluralize(len(held), 'row')} corrected by {by}; the others stay held")
-        if not held:
-            if as_json:
-                print_json([])
-            return
     if strangers := sorted(changes.keys() - {one.quarantine_id for one in held}):
         raise SetupError(
-            f"{corrections} corrects rows that this release does not choose: {first_few(strangers)}",
+            f"{file} corrects rows that this release does not choose: {first_few(strangers)}",
             remedy="choose these rows too, or remove them from the file",
         )
-    if not rows.ids:
-        held = _as_they_are(name, held, changes, words=rows.words)
+    return held if rows.ids else _as_they_are(name, held, changes, words=rows.words), changes
 
-    def tell(one: Receipt) -> None:
-        to = err if as_json else out  # also where the JSON is to come at the end: a signal may come before it
-        held_again = f", {one.quarantined:,} held again" if one.quarantined else ""
-        to.print(
-            f"{name}: delivery {one.delivery_id}: {pluralize(one.delivered, 'row')} released{held_again}"
-        )
-        for why_held, count in one.reasons.items():
-            to.print(f"  {count:>9,}  {why_held}")
 
-    control = RunControl(correction_left=GIVEN_UP)
-    with heeded(control):
-        receipts = release_rows(
-            workspace, pipeline, held, changes, who=who(), why=why, progress=tell, control=control
-        )
-    if as_json:
-        print_json([one.json() for one in receipts])
+def _corrected_by_function(
+    workspace: Workspace, name: str, rows: RowsOrAll, function: Corrects, *, why: str
+) -> tuple[list[HeldRow], Corrections]:
+    """Return the rows that the function corrects, with the columns that it sets."""
+    from etl.runs.replay.made_corrections import made_corrections
+
+    held = rows.held(workspace, name, why=why)
+    changes = made_corrections(held, function, workspace.settings.bounds)
+    return [one for one in held if one.quarantine_id in changes], changes
+
+
+def _print_receipt(to: Console, name: str, one: Receipt) -> None:
+    """Print what one delivery of a release delivered, and why it holds the rest again."""
+    held_again = f", {one.quarantined:,} held again" if one.quarantined else ""
+    to.print(f"{name}: delivery {one.delivery_id}: {pluralize(one.delivered, 'row')} released{held_again}")
+    for why_held, count in one.reasons.items():
+        to.print(f"  {count:>9,}  {why_held}")
 
 
 @app.command()
@@ -316,9 +341,7 @@ def discard(
     out.print(f"{name}: {pluralize(count, 'row')} discarded; sluice.quarantine keeps them, with who and why")
 
 
-def _as_they_are(
-    name: str, held: list[HeldRow], changes: Mapping[int, Mapping[str, Any]], *, words: str
-) -> list[HeldRow]:
+def _as_they_are(name: str, held: list[HeldRow], changes: Corrections, *, words: str) -> list[HeldRow]:
     """Return the rows without those that can't be released before they are corrected, and tell of these.
 
     Where there is no other, they are returned: the release itself says what they need.

@@ -25,11 +25,29 @@ from etl.common.errors import SluiceError, Stopped
 from etl.common.settings import load_settings, with_spark_conf
 from etl.spark.signals import leaves
 
+Timeout = Annotated[str, typer.Option(help="How long to wait for it, such as 90s, 5m or 1h.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A setting of Spark for this run; repeatable."),
+]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        help="Stay up and deliver new files as they land, until Ctrl-C, SIGTERM or `sluice stop`.",
+    ),
+]
+Every = Annotated[
+    str | None,
+    typer.Option(help="With --follow: how often to look for more, such as 10s; default: as declared."),
+]
+FromAirflow = Annotated[
+    bool,
+    typer.Option("--airflow", hidden=True, help="The Airflow try that asks is on standard input, as JSON."),
+]
 
-def stop(
-    name: PipelineName,
-    timeout: Annotated[str, typer.Option(help="How long to wait for it, such as 90s, 5m or 1h.")] = "5m",
-) -> None:
+
+def stop(name: PipelineName, timeout: Timeout = "5m") -> None:
     """Ask the run of a pipeline, on whatever machine, to stop after the batch in flight, and wait until it has."""
     from etl.operations.control.stop import beside
     from etl.operations.control.stop import stop as stop_run
@@ -90,27 +108,10 @@ def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
 def run(
     name: PipelineName,
     as_json: AsJson = False,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting of Spark for this run; repeatable."),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            help="Stay up and deliver new files as they land, until Ctrl-C, SIGTERM or `sluice stop`.",
-        ),
-    ] = False,
-    every: Annotated[
-        str | None,
-        typer.Option(help="With --follow: how often to look for more, such as 10s; default: as declared."),
-    ] = None,
-    airflow: Annotated[
-        bool,
-        typer.Option(
-            "--airflow", hidden=True, help="The Airflow try that asks is on standard input, as JSON."
-        ),
-    ] = False,
+    conf: Conf = None,
+    follow: Follow = False,
+    every: Every = None,
+    airflow: FromAirflow = False,
 ) -> None:
     """Deliver all that has landed, batch by batch, and stop; Ctrl-C or SIGTERM ends it after the batch in flight."""
     from etl.airflow.task_try import TaskTry

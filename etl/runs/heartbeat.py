@@ -89,17 +89,8 @@ def leased(
     """
     stop, control = threading.Event(), control or RunControl()
     work_on(pipeline=lease.pipeline, run=lease.run_id, batch=None, delivery=None)
-
-    def beat() -> None:
-        due, noted = time.monotonic() + leases.HEARTBEAT_SECONDS, False
-        with closing(Pool(dsn, tcp_user_timeout=UNANSWERED_MS)) as own:
-            while not control.lost and not stop.wait(min(SIGNAL_SECONDS, leases.HEARTBEAT_SECONDS)):
-                heard = control.by_signal is not None
-                if time.monotonic() >= due or (heard and not noted):
-                    _beat(own, lease, control)
-                    due, noted = time.monotonic() + leases.HEARTBEAT_SECONDS, heard
-
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    beats = (dsn, lease, control, stop)
+    thread = threading.Thread(target=_beat_until, args=beats, name="heartbeat", daemon=True)
     thread.start()
     outcome, kind = RunOutcome.by(None), failed_as
     stopped: Stopped | None = None
@@ -131,6 +122,17 @@ def leased(
             outcome.outcome,
             extra={"action": "run-ended", "outcome": outcome.outcome},
         )
+
+
+def _beat_until(dsn: str, lease: Lease, control: RunControl, stop: threading.Event) -> None:
+    """Record every HEARTBEAT_SECONDS, and once at a signal, that the run lives, until `stop` is set or the lease is lost."""
+    due, noted = time.monotonic() + leases.HEARTBEAT_SECONDS, False
+    with closing(Pool(dsn, tcp_user_timeout=UNANSWERED_MS)) as own:
+        while not control.lost and not stop.wait(min(SIGNAL_SECONDS, leases.HEARTBEAT_SECONDS)):
+            heard = control.by_signal is not None
+            if time.monotonic() >= due or (heard and not noted):
+                _beat(own, lease, control)
+                due, noted = time.monotonic() + leases.HEARTBEAT_SECONDS, heard
 
 
 def _beat(own: Pool, lease: Lease, control: RunControl) -> None:

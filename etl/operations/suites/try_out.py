@@ -92,6 +92,15 @@ class _Ran:
     malformed: int
     records: int  # malformed ones included
 
+    def staged(self, rules: Rules, *, stateful: bool) -> Staged:
+        """Return what was seen as a run's stage would have it; with state, rows are not of records one by one."""
+        return Staged(
+            reports=[one.report for one in self.seen],
+            malformed=[TaskReport(partition=0, task=0, quarantined=self.malformed)],
+            aggregates=rules.aggregates(self.job),
+            records=self.records if stateful else None,
+        )
+
 
 def try_files(
     name: str,
@@ -151,12 +160,7 @@ def try_out(
                 frame = source.reread(uris, broken=())
             with _telling_of_rules(rules, frame, uris):
                 ran = _run(source, rules.flagged(frame), partial(look_through, row_filter, most), uris)
-        staged = Staged(
-            reports=[one.report for one in ran.seen],
-            malformed=[TaskReport(partition=0, task=0, quarantined=ran.malformed)],
-            aggregates=rules.aggregates(ran.job),
-            records=ran.records if state else None,
-        )
+        staged = ran.staged(rules, stateful=bool(state))
         counts = staged.counts(rules.flag_words)
         raw = source.malformed(uris).limit(most).collect() if ran.malformed else []
         return Tried(

@@ -8,7 +8,8 @@ either sink sees all of the old or all of the new. Nothing of it is seen when it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -100,9 +101,7 @@ def replay(
     The run is on record, with its plan and how it ended, also where it is refused or there is nothing to do,
     unless the pipeline has delivered nothing. `began` is told its id.
     """
-    for option, given in (("--accept-unreadable", accept_unreadable), ("--fewer", fewer)):
-        if given and not (why or "").strip():
-            raise SetupError(f"{option} needs a reason", remedy=f"add {WHY}")
+    _require_reason(why, {"--accept-unreadable": accept_unreadable, "--fewer": fewer})
     if planned.newest is None and not planned.history:
         return Replayed(plan=planned, receipt=None)
     dsn = workspace.services.postgres
@@ -131,17 +130,31 @@ def replay(
                 opened.correction_context(lease, change, on_step),
                 change_log=opened.change_log(change, workspace.settings.pg_connections),
             )
-            try:
+            with _read_errors_with(remedies, pipeline):
                 receipt = deliver_correction(context, batch)
-            except InputsUnreadable as error:
-                instead = f"{error.remedy}; or {remedies.unreadable}"
-                if any(FEWER_STOP in one for one in error.stops):
-                    instead += f", and {remedies.fewer}"
-                raise InputsUnreadable(error.seen, remedy=instead, stops=error.stops) from error
-            except Exception as error:
-                kind_of(pipeline).raise_read_error([error], "the same command again")
-                raise
     return Replayed(plan=planned, receipt=receipt, run=lease.run_id, replaced=change.supersedes)
+
+
+def _require_reason(why: str | None, options: Mapping[str, bool]) -> None:
+    """Raise SetupError for the first of these options that is given without a reason."""
+    for option, given in options.items():
+        if given and not (why or "").strip():
+            raise SetupError(f"{option} needs a reason", remedy=f"add {WHY}")
+
+
+@contextmanager
+def _read_errors_with(remedies: Remedies, pipeline: Pipeline) -> Iterator[None]:
+    """Raise an error of reading with what a person may accept instead, in the words of where the replay was asked for."""
+    try:
+        yield
+    except InputsUnreadable as error:
+        instead = f"{error.remedy}; or {remedies.unreadable}"
+        if any(FEWER_STOP in one for one in error.stops):
+            instead += f", and {remedies.fewer}"
+        raise InputsUnreadable(error.seen, remedy=instead, stops=error.stops) from error
+    except Exception as error:
+        kind_of(pipeline).raise_read_error([error], "the same command again")
+        raise
 
 
 def _brings_all(dsn: str, pipeline: Pipeline, change: Correction) -> bool:
