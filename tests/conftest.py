@@ -53,6 +53,8 @@ ALONE = (
     "test_alerts.py",
     "test_asking.py",
     "test_dags.py",
+    "test_declarations.py",
+    "test_retry_policy.py",
     "test_process.py",
     "test_ads.py",
     "test_brokers_away.py",

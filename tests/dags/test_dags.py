@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,19 +15,9 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset
 
-from etl.airflow.operator import SluiceRunOperator, failure, task_try_of
-from etl.airflow.process import Finished
+from etl.airflow.operator import SluiceRunOperator, task_try_of
 from etl.airflow.retries import (
-    STEADY,
     WAITS,
-    Answered,
-    DifferencesFound,
-    Ended,
-    NoTriesLeft,
-    Retries,
-    RunFailed,
-    kept_up,
-    note_wait,
 )
 from etl.airflow.run_form import RunForm
 from etl.airflow.told import PAGES, told_to
@@ -38,6 +25,7 @@ from etl.pipeline import Append, Replace, day, identity, load_pipelines
 from etl.pipeline.checks import SHIPPED_DAGS
 from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.pipelines.flights import PIPELINE
+from tests.support.airflow.dag_files import BAG, asked
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the folder may load beside the standard library and Airflow itself.
@@ -54,29 +42,6 @@ for file in sys.argv[1:]:
 tops = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(json.dumps(sorted(tops - set(sys.stdlib_module_names))))
 """
-
-BAG = """
-import json, sys
-from airflow.dag_processing.dagbag import DagBag
-from airflow.serialization.serialized_objects import DagSerialization
-bag = DagBag(sys.argv[1])
-dags = {name: DagSerialization.to_dict(dag)["dag"] for name, dag in bag.dags.items()}
-errors = {name.rpartition("/")[2]: text for name, text in bag.import_errors.items()}
-print("\\n" + json.dumps({"dags": dags, "errors": errors}, default=str))
-"""
-
-
-def asked(code: str, *words: str, home: Path, **environment: str) -> Any:
-    """Run code in a process of its own; return the last line that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        env={**os.environ, "AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -156,88 +121,6 @@ def test_a_run_has_the_pipelines_own_pool_and_tells_of_both_outputs(task: Any) -
     ]
 
 
-def failed(code: int, up: timedelta = timedelta(0)) -> RunFailed:
-    return failure(Finished(exit_code=code, printed="", result=None, said=()), up=up)
-
-
-class TriesOfATask:
-    """Tries of a task as Airflow counts them: its state store outlives a try, and a clear raises `max_tries`."""
-
-    def __init__(self, policy: Retries) -> None:
-        self.policy, self.number, self.most = policy, 1, policy.tries_again
-        store: dict[str, Any] = {}
-        keep = SimpleNamespace(get=store.get, set=store.__setitem__)
-        self.context: Any = {"task_state_store": keep, "ti": self}
-
-    @property
-    def try_number(self) -> int:
-        return self.number
-
-    @property
-    def max_tries(self) -> int:
-        return self.most
-
-    def end(self, *codes: int) -> list[int | None]:
-        """End a try with each code; return the minutes until the next one, None where there is none."""
-        minutes: list[int | None] = []
-        for code in codes:
-            self.policy.require_one_left(self.context)
-            if code == 75:
-                note_wait(self.context)
-            decision = self.policy.evaluate(failed(code), self.number, self.most, self.context)
-            delay = decision.retry_delay
-            again = decision.action.value == "retry" and self.number <= self.most
-            minutes.append(int(delay.total_seconds() / 60) if again and delay else None)
-            self.number += 1
-        return minutes
-
-    def clear(self) -> None:
-        self.most = self.number - 1 + self.policy.tries_again
-
-
-@pytest.fixture
-def tries() -> TriesOfATask:
-    return TriesOfATask(Retries(retries=3, retry_delay=timedelta(minutes=1)))
-
-
-@pytest.mark.parametrize("code", [2, 3, 4])
-def test_what_a_person_must_mend_is_not_tried_again(tries: TriesOfATask, code: int) -> None:
-    assert tries.end(code) == [None]
-
-
-def test_a_failure_is_tried_again_as_often_as_declared_whatever_was_waited_for(tries: TriesOfATask) -> None:
-    assert tries.end(70, 143, 75, 70, 75, 75, 75, 70) == [1, 2, 2, 4, 4, 8, 16, None]
-    tries.clear()
-    assert tries.end(70, 75, 70, 70, 70) == [1, 2, 2, 4, None]
-
-
-def test_an_outage_is_waited_for_with_growing_pauses_for_hours_and_not_for_ever(tries: TriesOfATask) -> None:
-    assert tries.end(70, 70) == [1, 2]
-    assert tries.end(*[75] * 25) == [2, 4, 8, 16, *[30] * 20, None]
-    tries.clear()
-    assert tries.end(75) == [2]
-
-
-def test_what_a_person_answered_is_done_at_once_and_is_no_declared_retry(tries: TriesOfATask) -> None:
-    for policy in (tries.policy, kept_up(timedelta(minutes=1))):
-        decision = policy.evaluate(Answered("ada"), 1, tries.most, tries.context)
-        assert (decision.action.value, decision.retry_delay) == ("retry", timedelta(seconds=1))
-    for _ in range(5):
-        note_wait(tries.context)
-        tries.number += 1
-    assert tries.end(70, 70, 70, 70) == [1, 2, 4, None]
-
-
-def test_workers_that_are_killed_use_up_the_declared_retries_and_no_more(tries: TriesOfATask) -> None:
-    """Airflow asks no policy about them, and has the number of all tries alone."""
-    assert tries.end(75) == [2]
-    tries.number += 4
-    with pytest.raises(NoTriesLeft, match="4 tries have failed, the last without a word, and 3 retries"):
-        tries.end(70)
-    error = NoTriesLeft("4 tries")
-    assert tries.policy.evaluate(error, tries.number, tries.most, tries.context).action.value == "fail"
-
-
 @pytest.mark.parametrize("dag", ["flights", "flights_replays", "sluice_maintenance"])
 def test_each_task_has_the_policy_and_as_many_retries_as_it_may_ask_for(bag: Any, dag: str) -> None:
     for one in bag["dags"][dag]["tasks"]:
@@ -245,14 +128,6 @@ def test_each_task_has_the_policy_and_as_many_retries_as_it_may_ask_for(bag: Any
         assert task["has_retry_policy"] is True
         assert (task["retries"], task["max_retry_delay"]) == (3 + WAITS, 1800)
         assert (task["retry_delay"], task["retry_exponential_backoff"]) == (60, 2.0)
-
-
-def test_an_audit_that_finds_a_difference_is_not_tried_again_and_one_that_can_not_look_is(
-    tries: TriesOfATask,
-) -> None:
-    found = tries.policy.evaluate(DifferencesFound("audit"), 1, tries.most, tries.context)
-    assert found.action.value == "fail"
-    assert tries.end(1, 75) == [1, 2], "of an audit that came to no end"
 
 
 def test_replays_have_a_dag_and_a_pool_of_their_own_which_nobody_has_to_unpause(bag: Any) -> None:
@@ -300,22 +175,6 @@ def test_a_pipeline_that_is_followed_has_a_run_kept_up_until_a_person_is_needed(
     assert beside.get("max_consecutive_failed_dag_runs", 0) == 0
     assert beside["tasks"][0]["__var"]["retries"] == 3 + WAITS
     assert bag["dags"]["flights"].get("max_consecutive_failed_dag_runs", 0) == 0
-
-
-def test_only_what_a_person_must_mend_ends_a_followed_run_for_good() -> None:
-    policy = kept_up(timedelta(seconds=20))
-
-    def decided(code: int, up: timedelta = timedelta(0)) -> Any:
-        return policy.evaluate(failed(code, up), 500, 100_000)
-
-    codes = (2, 3, 4, 70, 75, 137, 143)
-    for up in (timedelta(0), STEADY):
-        assert [code for code in codes if decided(code, up).action.value == "fail"] == [2, 3, 4]
-    assert policy.evaluate(Ended("cleared"), 1, 100_000).action.value == "default"
-    # by Airflow's own delays, which grow with each try; but for one that had been up for long
-    assert {decided(code).action.value for code in codes[3:]} == {"default"}
-    again = [decided(code, STEADY) for code in codes[3:]]
-    assert {(one.action.value, one.retry_delay) for one in again} == {("retry", timedelta(seconds=20))}
 
 
 def test_the_page_of_a_dag_says_what_the_pipelines_file_says(bag: Any) -> None:
@@ -481,192 +340,6 @@ def test_a_stopped_replay_calls_the_forms_fields_by_their_titles(bag: Any) -> No
         ("why", request.WHY),
         ("release", request.RELEASE),
     }
-
-
-def test_a_broken_declaration_is_an_import_error_and_the_others_keep_their_dags(tmp_path: Path) -> None:
-    pipelines = tmp_path / "pipelines"
-    pipelines.mkdir()
-    good = (ROOT / "etl/pipelines/flights.py").read_text()
-    (pipelines / "flights.py").write_text(good)
-    (pipelines / "broken.py").write_text(good.replace('name="flights"', 'name="No Name"'))
-    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    assert "flights" in found["dags"]
-    assert list(found["errors"]) == ["declarations.py"]
-    assert "'No Name' must match" in found["errors"]["declarations.py"]
-    for mistake in (
-        good.replace("PIPELINE = Pipeline(", "PIPELINE = Pipeline(("),
-        good.replace("suite=", "suit="),
-    ):
-        (pipelines / "flights.py").write_text(mistake)
-        found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-        assert set(found["dags"]) == SHIPPED_DAGS, "the DAG downstream stays"
-        assert "flights.py: line" in found["errors"]["declarations.py"]
-
-
-def test_a_schedule_that_airflow_alone_refuses_is_reported_and_the_others_keep_their_dags(
-    tmp_path: Path,
-) -> None:
-    pipelines = tmp_path / "pipelines"
-    pipelines.mkdir()
-    good = (ROOT / "etl/pipelines/flights.py").read_text()
-    bad = good.replace('name="flights"', 'name="mistyped"').replace('"@daily"', '"0 25 * * *"')
-    assert bad.count("0 25 * * *") == 1
-    (pipelines / "flights.py").write_text("\ufeff" + good)  # as some editors begin a file
-    (pipelines / "mistyped.py").write_text(bad)
-    told = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    unchecked = "import etl.pipeline.airflow_checks as checks\nchecks._cron_problems = lambda schedule: []\n"
-    missed = asked(unchecked + BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    for found, words in ((told, "is no cron expression"), (missed, "Airflow refuses '0 25 * * *'")):
-        assert set(found["dags"]) == {"flights", "flights_replays", *SHIPPED_DAGS}
-        assert list(found["errors"]) == ["declarations.py"]
-        assert words in found["errors"]["declarations.py"]
-        assert "mistyped.py" in found["errors"]["declarations.py"]
-
-
-PLACED = """
-def when():
-    from airflow.timetables.trigger import MultipleCronTriggerTimetable
-
-    return MultipleCronTriggerTimetable("0 6 * * 1-5", "0 10 * * 6", timezone="Europe/Berlin")
-
-
-def pod():
-    return {"pod_override": {"memory": "8Gi"}}
-
-
-PIPELINE = Pipeline(
-    airflow=Airflow(
-        queue="large", executor_config=pod, pool="vendors", pool_slots=2, priority_weight=7,
-        execution_timeout=dt.timedelta(hours=2),
-        access_control={"desk": {"can_edit"}}, replays_access_control={"owners": {"can_edit"}},
-    ),
-"""
-
-
-@pytest.fixture
-def placed(tmp_path: Path) -> str:
-    """Return the declaration of a pipeline that says where and when Airflow runs it."""
-    declared = (ROOT / "etl/pipelines/flights.py").read_text()
-    assert declared.count('schedule="@daily"') == 1
-    declared = declared.replace('schedule="@daily"', "schedule=when").replace(
-        "PIPELINE = Pipeline(\n", PLACED
-    )
-    return declared.replace(
-        "from etl.pipeline import ", "import datetime as dt\nfrom etl.pipeline import Airflow, "
-    )
-
-
-def test_tasks_and_dags_have_what_the_declaration_says_of_airflow(tmp_path: Path, placed: str) -> None:
-    pipelines = tmp_path / "pipelines"
-    pipelines.mkdir()
-    (pipelines / "flights.py").write_text(placed)
-    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    assert found["errors"] == {}
-    dags = found["dags"]
-    assert dags["flights"]["timetable"]["__type"].endswith("MultipleCronTriggerTimetable")
-    rights = [list(dags[name]["access_control"]["__var"]) for name in ("flights", "flights_replays")]
-    assert rights == [["desk"], ["owners"]]
-    for name in ("flights", "flights_replays"):
-        [task] = [one["__var"] for one in dags[name]["tasks"]]
-        assert (task["queue"], task["pool"], task["pool_slots"]) == ("large", "vendors", 2)
-        assert (task["priority_weight"], task["execution_timeout"]) == (7, 7200.0)
-        assert "8Gi" in json.dumps(task["executor_config"])
-    for one in (one["__var"] for one in dags["sluice_maintenance"]["tasks"]):
-        assert (one["queue"], one.get("pool", "default_pool")) == ("large", "default_pool")
-        assert "8Gi" in json.dumps(one["executor_config"])
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (
-            ("MultipleCronTriggerTimetable(", "NoSuch("),
-            "schedule: Airflow refuses what when() returns: name 'NoSuch'",
-        ),
-        (
-            ("schedule=when", "schedule=lambda: 5"),
-            "Airflow refuses its DAG, as `schedule` and `airflow` have it: ",
-        ),
-        (
-            ('return {"pod_override": {"memory": "8Gi"}}', 'raise ValueError("no pod")'),
-            "Airflow refuses its DAG, as `schedule` and `airflow` have it: no pod",
-        ),
-    ],
-)
-def test_what_a_function_for_airflow_makes_wrong_is_reported_and_the_others_keep_their_dags(
-    tmp_path: Path, placed: str, change: tuple[str, str], told: str
-) -> None:
-    pipelines = tmp_path / "pipelines"
-    pipelines.mkdir()
-    good = (ROOT / "etl/pipelines/flights.py").read_text()
-    (pipelines / "flights.py").write_text(good)
-    (pipelines / "placed.py").write_text(placed.replace('name="flights"', 'name="placed"').replace(*change))
-    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    assert set(found["dags"]) == {"flights", "flights_replays", *SHIPPED_DAGS}
-    assert list(found["errors"]) == ["declarations.py"]
-    assert told in found["errors"]["declarations.py"]
-
-
-@pytest.mark.parametrize(
-    ("change", "made"),
-    [
-        (("", ""), {"flights", "flights_replays", "flights_delays", "flights_by_day"}),
-        (
-            ('day("scheduled_departure")', 'day("time_hour")'),
-            {"flights", "flights_replays", "flights_delays"},
-        ),
-        (("dep_delay", "late"), {"flights", "flights_replays"}),  # a user's own, which it can't read
-        (('name="flights"', 'name="departures"'), {"departures", "departures_replays"}),
-    ],
-)
-def test_the_example_downstream_is_there_only_where_its_pipeline_is_declared(
-    tmp_path: Path, change: tuple[str, str], made: set[str]
-) -> None:
-    pipelines = tmp_path / "pipelines"
-    pipelines.mkdir()
-    declared = (ROOT / "etl/pipelines/flights.py").read_text().replace(*change)
-    (pipelines / "mine.py").write_text(declared)
-    found = asked(BAG, str(ROOT / "dags"), home=tmp_path, SLUICE_PIPELINES=str(pipelines))
-    assert (set(found["dags"]), found["errors"]) == ({*made, "sluice_maintenance"}, {})
-
-
-@pytest.mark.parametrize(
-    ("file", "dag_id", "task_id", "made"),
-    [
-        ("pipelines.py", "mine", "run", {"mine": ["run"]}),
-        ("pipelines.py", "mine_replays", "run", {"mine_replays": ["run"]}),
-        ("pipelines.py", "other", "run", {"other": ["run"]}),  # no text of a file has this name
-        ("pipelines.py", "gone", "run", {}),
-        (
-            "maintenance.py",
-            "sluice_maintenance",
-            "sweep_mine",
-            {"sluice_maintenance": ["audit_mine", "sweep_mine"]},
-        ),
-        ("declarations.py", "mine", None, {}),
-    ],
-)
-def test_the_start_of_a_task_makes_its_dag_alone_and_minds_no_other_pipelines_file(
-    tmp_path: Path, file: str, dag_id: str, task_id: str | None, made: dict[str, list[str]]
-) -> None:
-    pipelines = tmp_path / "pipelines"
-    pipelines.mkdir()
-    declared = (ROOT / "etl/pipelines/flights.py").read_text()
-    (pipelines / "z.py").write_text(declared.replace('name="flights"', 'name="mine"'))
-    (pipelines / "other.py").write_text(declared.replace('name="flights"', 'name="".join(("o", "ther"))'))
-    noted = tmp_path / "run"
-    (pipelines / "a.py").write_text(f"open({str(noted)!r}, 'a').write('run')\nPIPELINE = None\n")
-    context = {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": dag_id}
-    if task_id is not None:
-        context["_AIRFLOW_PARSING_CONTEXT_TASK_ID"] = task_id
-    found = asked(BAG, str(ROOT / "dags" / file), home=tmp_path, SLUICE_PIPELINES=str(pipelines), **context)
-    tasks = {
-        name: sorted(one["__var"]["task_id"] for one in dag["tasks"]) for name, dag in found["dags"].items()
-    }
-    assert (tasks, found["errors"]) == (made, {})
-    assert noted.exists() == (dag_id in ("other", "gone")), (
-        "only where no text has the name is every file run"
-    )
 
 
 def test_the_names_kept_from_pipelines_are_those_of_the_dags_made_of_no_declaration(bag: Any) -> None:
