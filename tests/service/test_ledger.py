@@ -12,9 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import psycopg2
 import pytest
-from psycopg2.extensions import make_dsn
 
 from etl.common import database
 from etl.common.database import transaction
@@ -25,21 +23,18 @@ from etl.common.errors import (
     InputsChanged,
     LedgerBehind,
     ServiceAway,
-    TableRefused,
 )
 from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
 from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver
 from etl.ledger import deliveries, leases, pipelines, stops, streams
-from etl.pipeline import Append
 from etl.quality.verdict import Counts, Verdict
-from etl.runs.heartbeat import drop_leftover_staging, leased
-from etl.sinks.lake.lake import Lake
+from etl.runs.heartbeat import leased
 from etl.sinks.open import open_sinks
 from etl.sinks.warehouse import staging
 from tests.support import oracle
-from tests.support.arrow_driver import ArrowBatch, broken, file, here, of, pipeline, reader, start
+from tests.support.arrow_driver import ArrowBatch, broken, file, of, reader, start
 from tests.support.events_run import (
     EVENTS,
     assert_delivered,
@@ -420,166 +415,6 @@ def test_an_error_of_the_judge_leaves_nothing(run: DeliveryContext, made: list[o
     with pytest.raises(ZeroDivisionError):
         deliver(run, replace(of(made[0]), judged=fails))
     assert_nothing_visible(run)
-
-
-# Tables of the user's own
-
-USERS_TABLE = """
-CREATE SCHEMA warehouse;
-CREATE TABLE warehouse.other (id int PRIMARY KEY);
-CREATE TABLE warehouse.events (
-    id smallint REFERENCES warehouse.other, at timestamptz, name text UNIQUE,
-    amount numeric(12,2) CHECK (amount > 0), x float8 NOT NULL, day date, extra int,
-    twice int GENERATED ALWAYS AS (id * 2) STORED, _stream_id uuid, _batch_id bigint, _delivery_id bigint
-);
-CREATE UNIQUE INDEX only_one ON warehouse.events (day);
-CREATE TRIGGER changes BEFORE UPDATE ON warehouse.events
-    FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
-CREATE RULE nothing AS ON DELETE TO warehouse.events DO INSTEAD NOTHING;
-ALTER TABLE warehouse.events ENABLE ROW LEVEL SECURITY;
-"""
-
-
-def test_a_table_is_refused_with_all_that_is_wrong_with_it(dsn: str, lake: Lake) -> None:
-    oracle.ask(dsn, USERS_TABLE)
-    with pytest.raises(TableRefused) as refused:
-        start(dsn, lake, EVENTS)
-    assert refused.value.exit_code == 2
-    for seen in (
-        "id is smallint, the pipeline delivers bigint",
-        "extra is not delivered",
-        "twice is not delivered",
-        "FOREIGN KEY constraint",
-        "UNIQUE constraint events_name_key",
-        "CHECK constraint events_amount_check",
-        "NOT NULL on column x",
-        "UNIQUE index warehouse.only_one",
-        "trigger changes",
-        "a value of its own for column twice",
-        "rule nothing",
-        "row level security",
-    ):
-        assert seen in str(refused.value)
-
-
-@pytest.mark.parametrize("unlogged", ["warehouse.events", "warehouse.events_all"])
-def test_a_table_that_a_crash_empties_is_refused(
-    run: DeliveryContext, made: list[oracle.MadeBatch], unlogged: str
-) -> None:
-    dsn = run.sinks.dsn
-    with transaction(dsn) as cursor:
-        leases.end_run(cursor, run.lease, RunOutcome(outcome="done"))
-        leases.give_lease_back(cursor, run.lease)
-        cursor.execute("CREATE UNLOGGED TABLE warehouse.events_all (LIKE warehouse.events)")
-        if unlogged == "warehouse.events":
-            cursor.execute("ALTER TABLE warehouse.events SET UNLOGGED")
-        else:
-            cursor.execute("ALTER TABLE warehouse.events RENAME TO events_before")
-            cursor.execute(
-                "CREATE TABLE warehouse.events (LIKE warehouse.events_all) PARTITION BY LIST (name);"
-                "ALTER TABLE warehouse.events ATTACH PARTITION warehouse.events_all DEFAULT"
-            )
-    with pytest.raises(TableRefused, match=rf"no write-ahead log \({unlogged} is UNLOGGED\)"):
-        start(dsn, run.sinks.lake, EVENTS)
-
-
-def test_a_view_is_refused(dsn: str, lake: Lake) -> None:
-    for statement in ("CREATE SCHEMA warehouse", "CREATE VIEW warehouse.events AS SELECT 1::bigint AS id"):
-        oracle.ask(dsn, statement)
-    with pytest.raises(TableRefused, match="another kind than"):
-        start(dsn, lake, EVENTS)
-
-
-def test_a_table_belongs_to_one_pipeline(run: DeliveryContext) -> None:
-    with pytest.raises(TableRefused, match="belongs to another pipeline"):
-        start(run.sinks.dsn, run.sinks.lake, pipeline("others", Append(table="warehouse.events")))
-
-
-def test_a_pipeline_keeps_the_table_that_it_delivered_to(
-    run: DeliveryContext, made: list[oracle.MadeBatch]
-) -> None:
-    deliver(run, of(made[0]))
-    with pytest.raises(TableRefused, match=r"has delivered to warehouse\.events"):
-        start(run.sinks.dsn, run.sinks.lake, pipeline("events", Append(table="warehouse.others")))
-
-
-# Tasks that lose
-
-
-@pytest.mark.parametrize("reported", [staging.REPORTED_BYTES, 0], ids=["reported", "sent"])
-def test_speculative_duplicates_count_nowhere_and_stage_at_once(
-    run: DeliveryContext, made: list[oracle.MadeBatch], reported: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "REPORTED_BYTES", reported)
-    batch = of(made[0])
-
-    def at_once(*task: object) -> object:
-        """Stage fully several times; the report of one arrives."""
-        with ThreadPoolExecutor(4) as tasks:
-            return next(tasks.map(lambda _: here(*task), range(4)))  # type: ignore[arg-type]
-
-    batch.run_task = at_once  # type: ignore[assignment]
-    there: list[str] = []
-    receipt = deliver(at(run, Step.STAGED, lambda: there.extend(staged_left(run))), batch)
-    assert there == ([] if reported else [batch.staged[0].tables.packed])
-    assert receipt.delivered == made[0].delivered.total()
-    assert_delivered(run, made[:1])
-
-
-def test_a_task_that_outlives_its_attempt_makes_no_staging_table(
-    run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch = of(made[0])
-    deliver(run, batch)
-    monkeypatch.setattr(staging, "REPORTED_BYTES", 0)
-    with pytest.raises(psycopg2.errors.UndefinedTable):
-        here(batch.staged[0], batch.parts[0], 0)
-    assert_delivered(run, made[:1])
-
-
-def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
-    run: DeliveryContext, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "REPORTED_BYTES", 0)
-    batch = of(made[0])
-    losing: list[psycopg2.extensions.connection] = []
-
-    def open_copy() -> None:
-        """Begin a zombie's transaction, with rows in the staging table and no end."""
-        losing.append(psycopg2.connect(run.sinks.dsn))
-        losing[0].cursor().execute(
-            f"INSERT INTO sluice_stage.{batch.staged[0].tables.packed}"
-            " (held, rows, size, packed, _task) VALUES (false, 1, 0, '', 1)"
-        )
-
-    try:
-        deliver(at(run, Step.STAGED, open_copy), batch)
-        assert reader(run).difference(oracle.expected(made[:1])) == ""
-        left = [batch.staged[0].tables.packed]
-        assert staged_left(run) == left
-        drop_leftover_staging(run.sinks.dsn, "events")  # as the next run does
-        assert staged_left(run) == left
-    finally:
-        for connection in losing:
-            connection.close()
-    # Waits for the closed connection, which ends a moment later.
-    oracle.ask(run.sinks.dsn, f"LOCK TABLE sluice_stage.{left[0]}")
-    drop_leftover_staging(run.sinks.dsn, "events")
-    assert staged_left(run) == []
-
-
-def test_what_another_role_left_in_staging_stops_no_run(
-    run: DeliveryContext, made: list[oracle.MadeBatch], caplog: pytest.LogCaptureFixture
-) -> None:
-    batch = of(made[0])
-    deliver(run, batch)
-    left = batch.staged[0].tables.packed
-    with transaction(make_dsn(run.sinks.dsn, user="postgres")) as superuser:
-        superuser.execute(f"ALTER SCHEMA sluice_stage OWNER TO postgres; CREATE TABLE sluice_stage.{left} ()")
-        superuser.execute("GRANT USAGE, CREATE ON SCHEMA sluice_stage TO PUBLIC")
-    drop_leftover_staging(run.sinks.dsn, "events")
-    assert staged_left(run) == [left]
-    assert any("could not be dropped" in message for message in caplog.messages)
 
 
 def test_an_empty_batch_is_a_delivery(run: DeliveryContext) -> None:

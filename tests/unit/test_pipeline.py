@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,17 +30,6 @@ from etl.pipeline import (
 )
 from etl.pipeline.checks import SHIPPED_DAGS, problems
 from etl.pipeline.ddl import ddl_columns, ddl_mistake, ddl_place
-from etl.pipeline.patterns import fits, inferred_format, pattern_problems, split_pattern
-
-GOOD = """
-from etl.pipeline import Append, Files, Pipeline
-
-def same(df):
-    return df
-
-PIPELINE = Pipeline(name="{name}", sources=(Files("{name}/**/*.jsonl"),), schema="id bigint",
-                    transform=same, sink=Append({sink}))
-"""
 
 
 def same(df: object, **lookups: object) -> object:
@@ -58,12 +45,6 @@ def declared(**fields: object) -> Pipeline:
         "sink": Append(),
     }
     return Pipeline(**{**whole, **fields})  # type: ignore[arg-type]
-
-
-def write(folder: Path, name: str, *, sink: str = "", file: str | None = None) -> Path:
-    path = folder / f"{file or name}.py"
-    path.write_text(GOOD.format(name=name, sink=sink))
-    return path
 
 
 def test_a_right_declaration_has_no_problem() -> None:
@@ -326,62 +307,6 @@ def test_an_encoding_is_for_csv_alone() -> None:
     assert found.startswith("sources[0].options: must be a mapping")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "folder", "path", "name", "recursive"),
-    [
-        ("flights/**/*.jsonl", "flights", "flights", "*.jsonl", True),
-        ("flights/*.csv", "flights", "flights/*.csv", "*", False),
-        ("a/dt=*/**/x-*.csv.gz", "a", "a/dt=*", "x-*.csv.gz", True),
-        ("a/*/data.json", "a", "a/*/data.json", "*", False),
-        ("reference/planes.csv", "reference", "reference/{planes.csv}", "*", False),
-        ("**/*.json", "", "", "*.json", True),
-        ("s3a://bucket/a/**/*.json", "s3a://bucket/a", "s3a://bucket/a", "*.json", True),
-        ("/srv/a/*.json", "/srv/a", "/srv/a/*.json", "*", False),
-    ],
-)
-def test_a_pattern_is_a_folder_and_a_glob(
-    pattern: str, folder: str, path: str, name: str, recursive: bool
-) -> None:
-    assert pattern_problems(pattern) == []
-    split = split_pattern(pattern)
-    assert (split.folder, split.path, split.name, split.recursive) == (folder, path, name, recursive)
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    ["", "a/**", "a/**/b/*.json", "a/b**/*.json", "a//b.json", "../a.json", "hdfs://h/a/*.json",
-     "a/_x/*.json", "s3a:///a.json", "s3a://*/a.json", "a/", 7],
-)  # fmt: skip
-def test_a_pattern_spark_would_read_otherwise_is_refused(pattern: object) -> None:
-    assert pattern_problems(pattern)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "meant", "others"),
-    [
-        ("in/[!x]*.jsonl", ["in/a.jsonl", "in/!.jsonl"], ["in/x.jsonl", "in//a.jsonl"]),
-        ("in/[^x]*.jsonl", ["in/a.jsonl"], ["in/x.jsonl"]),
-        ("in/[x!]*.jsonl", ["in/x.jsonl", "in/!.jsonl"], ["in/a.jsonl"]),
-        ("in/a[!b]c.csv", ["in/axc.csv"], ["in/abc.csv", "in/a/c.csv"]),
-        ("in/**/[!a-c]{1,2}.csv", ["in/d1.csv", "in/x/y/d2.csv"], ["in/a1.csv", "in/d3.csv"]),
-        (
-            "in/d*.csv",
-            ["in/d.csv", "in/d.csv/part-0", "in/d2.csv/x/y.gz"],
-            ["in/d.json", "in/x/d.csv", "in/d.csv2/a"],
-        ),
-        ("in/{a,b}.csv", ["in/a.csv", "in/b.csv/c"], ["in/a", "in/a.csvc"]),
-    ],
-)
-def test_a_pattern_means_what_hadoop_means(pattern: str, meant: list[str], others: list[str]) -> None:
-    assert [path for path in (*meant, *others) if fits(pattern, path)] == meant
-
-
-def test_the_suffix_tells_the_format() -> None:
-    ends = (".jsonl", ".json.gz", ".csv", ".csv.gz", ".parquet", ".log.gz", ".xml")
-    told = [inferred_format(f"x/*{end}") for end in ends]
-    assert told == ["json", "json", "csv", "csv", "parquet", "text", None]
-
-
 def test_column_names_are_found_in_nested_ddl() -> None:
     schema = "a decimal(10, 2), `b c` string COMMENT 'x, y', d struct<e:int, f:array<int>>, g:int"
     assert ddl_columns(schema) == ["a", "b c", "d", "g"]
@@ -423,90 +348,6 @@ def test_a_mistake_in_a_schema_is_told_with_its_file_its_line_and_what_stands_be
     file.write_text('SCHEMA = ", ".join(["id bigint"])\n')
     assert ddl_place(said, schema, file) == f"{file}: "
     assert ddl_place(said, schema, None) == ""
-
-
-def test_loading_needs_no_pyspark(tmp_path: Path) -> None:
-    write(tmp_path, "events")
-    code = (
-        "import sys; from pathlib import Path; from etl.pipeline import load_pipelines\n"
-        f"load_pipelines([Path({str(tmp_path)!r}), Path('etl/pipelines')])\n"
-        "heavy = {'pyspark', 'sklearn', 'onnx', 'onnxruntime'}\n"
-        "sys.exit(any(n.partition('.')[0] in heavy for n in sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_loaded_pipeline_knows_its_file(tmp_path: Path) -> None:
-    file = write(tmp_path, "events")
-    first = load_pipeline("events", [tmp_path])
-    assert first.file == file and first.table == "warehouse.events"
-
-
-def test_all_broken_files_are_reported_together_with_their_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("x = 1\nraise ValueError('no luck')\n")
-    (tmp_path / "b.py").write_text("x = (\n")
-    (tmp_path / "c.py").write_text("x = 1\n")
-    (tmp_path / "d.py").write_text("import pyspark.sql\n" + GOOD.format(name="D", sink=""))
-    (tmp_path / "_shared.py").write_text("raise SystemExit(1)\n")
-    with pytest.raises(SetupError) as caught:
-        load_pipelines([tmp_path])
-    for part in ("a.py: line 2: ValueError: no luck", "b.py: line 1", "c.py: declares no PIPELINE",
-                 "d.py: line 1: imports pyspark", "d.py: name:"):  # fmt: skip
-        assert part in caught.value.seen
-
-
-@pytest.mark.parametrize(
-    ("written", "told"),
-    [
-        ("Pipeline(sorces=(), name='a')", "Pipeline has no field 'sorces'; did you mean sources?"),
-        ("Append(colour='red')", "Append has no field 'colour'; it has partition_by, table"),
-        ("Files('a/*.csv', max_file=3)", "Files has no field 'max_file'; did you mean max_files?"),
-        ("day(colum='at')", "day has no field 'colum'; did you mean column?"),
-        ("Upsert(keys=('a',))", "Upsert lacks 'newest'"),
-        ("Socket()", "Socket lacks 'host' and 'port'"),
-        ("Upsert(('a',), 'b')", "Upsert takes all its fields by name, such as table=…"),
-        ("month('a', 'b')", "month takes column alone"),
-        ("Files('a/*.csv', 'csv')", "Files takes all its fields but pattern by name, such as options=…"),
-        ("len(a=1)", "TypeError: len() takes no keyword arguments"),
-    ],
-)
-def test_a_call_that_a_declaration_gets_wrong_is_told_in_its_own_words(
-    tmp_path: Path, written: str, told: str
-) -> None:
-    (tmp_path / "a.py").write_text(f"from etl.pipeline import *\n\nPIPELINE = {written}\n")
-    with pytest.raises(SetupError) as caught:
-        load_pipelines([tmp_path])
-    assert caught.value.seen.endswith(f"a.py: line 3: {told}")
-
-
-def test_one_table_belongs_to_one_pipeline(tmp_path: Path) -> None:
-    write(tmp_path, "events")
-    write(tmp_path, "other", sink='table="warehouse.events"')
-    write(tmp_path, "events_quarantine")
-    write(tmp_path, "events", file="again")
-    write(tmp_path, "fine")
-    with pytest.raises(SetupError) as caught:
-        load_pipelines([tmp_path])
-    assert "warehouse.events belongs to pipeline 'events'" in caught.value.seen
-    assert "warehouse.events_quarantine belongs to pipeline" in caught.value.seen
-    assert "'events' is declared in" in caught.value.seen
-    with pytest.raises(SetupError):
-        load_pipeline("other", [tmp_path])
-    assert load_pipeline("fine", [tmp_path]).name == "fine"
-
-
-def test_an_unknown_name_suggests_near_ones(tmp_path: Path) -> None:
-    write(tmp_path, "flights")
-    (tmp_path / "broken.py").write_text("1 / 0\n")
-    with pytest.raises(SetupError, match="did you mean flights"):
-        load_pipeline("fligths", [tmp_path])
-    with pytest.raises(SetupError, match="ZeroDivisionError"):
-        load_pipeline("broken", [tmp_path])
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="nowhere"):
-        load_pipelines([tmp_path / "nowhere"])
 
 
 def test_topics_are_checked_by_field() -> None:
