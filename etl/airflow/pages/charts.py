@@ -51,7 +51,7 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Slot:
     """Where one batch stands on the axis of time."""
 
     middle: float
@@ -147,11 +147,11 @@ def lines(title: str, batches: Sequence[Dated], named: Mapping[str, Sequence[flo
     if not all_:
         return _without_value(title, batches, newest)
     low, high = min(all_), max(all_)
-    places = _places(batches)
+    slots = _slots(batches)
     return Chart(
         title=title,
         series=tuple(
-            Series(name=name, kind=f"line{index}", path=_line(places, values, low, high))
+            Series(name=name, kind=f"line{index}", path=_line(slots, values, low, high))
             for index, (name, values) in enumerate(named.items())
         ),
         top=number(high) if high > low else f"{number(high)} throughout",
@@ -182,7 +182,7 @@ def _newest(old_first: Sequence[float | None]) -> float | None:
     return old_first[-1] if old_first else None
 
 
-def _places(batches: Sequence[Dated]) -> list[Place]:
+def _slots(batches: Sequence[Dated]) -> list[Slot]:
     """Return where each batch stands, oldest first; a bar is as wide as leaves room for its neighbours."""
     if not batches:
         return []
@@ -199,7 +199,7 @@ def _places(batches: Sequence[Dated]) -> list[Place]:
         most = middles[index] - NEAREST
     rooms = [WIDEST, *(later - earlier for earlier, later in pairwise(middles)), WIDEST]
     return [
-        Place(middle=middle, wide=0.8 * min(WIDEST, before, after))
+        Slot(middle=middle, wide=0.8 * min(WIDEST, before, after))
         for middle, (before, after) in zip(middles, pairwise(rooms), strict=True)
     ]
 
@@ -216,26 +216,26 @@ def _marked(chart: Chart, batches: Sequence[BatchRow]) -> Chart:
     """Draw a line before the first batch of each new stream."""
     begun = new_streams(batches)
     lines = (
-        f"M{max(place.left - 1, 0):.1f} 0V{HEIGHT}"
-        for place, batch in zip(_places(batches), batches, strict=True)
+        f"M{max(slot.left - 1, 0):.1f} 0V{HEIGHT}"
+        for slot, batch in zip(_slots(batches), batches, strict=True)
         if batch.delivery_id in begun
     )
     return replace(chart, marks="".join(lines))
 
 
-def _line(places: Sequence[Place], values: Sequence[float | None], low: float, high: float) -> str:
+def _line(slots: Sequence[Slot], values: Sequence[float | None], low: float, high: float) -> str:
     """Draw a line from value to value, with gaps where there is none.
 
     A value alone is as wide as its batch.
     """
     parts, drawing = [], False
-    for place, value in zip(places, values, strict=True):
+    for slot, value in zip(slots, values, strict=True):
         if value is None or not math.isfinite(value):
             drawing = False
             continue
         # halves, for the difference of two numbers may be beyond all
         tall = HEIGHT * (1 - (value / 2 - low / 2) / (high / 2 - low / 2)) if high > low else HEIGHT / 2
-        parts.append(f"{'L' if drawing else 'M'}{place.left:.1f} {tall:.1f}h{place.wide:.1f}")
+        parts.append(f"{'L' if drawing else 'M'}{slot.left:.1f} {tall:.1f}h{slot.wide:.1f}")
         drawing = True
     return "".join(parts)
 
@@ -262,11 +262,11 @@ def _chart(
     write: Callable[[float | None], str],
     newest: float | None,
 ) -> Chart:
-    top, now, places = write(highest), write(newest), _places(batches)
+    top, now, slots = write(highest), write(newest), _slots(batches)
     return Chart(
         title=title,
         series=tuple(
-            Series(name=name, kind=kind, path=_bars(places, values, below, highest))
+            Series(name=name, kind=kind, path=_bars(slots, values, below, highest))
             for name, kind, values, below in series
         ),
         top=top,
@@ -276,15 +276,15 @@ def _chart(
     )
 
 
-def _bars(places: Sequence[Place], values: Sequence[float], below: Sequence[float], highest: float) -> str:
+def _bars(slots: Sequence[Slot], values: Sequence[float], below: Sequence[float], highest: float) -> str:
     """Draw a bar for each value on top of the one below it; any value but zero is at least one unit high."""
     if not values or not highest:
         return ""
     parts = []
-    for place, value, base in zip(places, values, below, strict=True):
+    for slot, value, base in zip(slots, values, below, strict=True):
         if value:
-            wide = f"{place.wide:.1f}"
+            wide = f"{slot.wide:.1f}"
             tall = max(1.0, value / highest * HEIGHT)
             foot = HEIGHT - base / highest * HEIGHT
-            parts.append(f"M{place.left:.1f} {max(foot - tall, 0):.1f}h{wide}v{tall:.1f}h-{wide}z")
+            parts.append(f"M{slot.left:.1f} {max(foot - tall, 0):.1f}h{wide}v{tall:.1f}h-{wide}z")
     return "".join(parts)

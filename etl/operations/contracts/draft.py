@@ -13,7 +13,7 @@ from etl.common.settings import Settings
 from etl.common.wording import first_few, visible
 from etl.operations.contracts.column_types import ContractColumn
 from etl.operations.contracts.read import Promised, read_contract
-from etl.operations.suites.drafts import Declaration, Places, drafted_suite
+from etl.operations.suites.drafts import Declaration, DraftPaths, drafted_suite
 
 NOT_KEPT = "What of it is not kept, or not as it says:"
 
@@ -44,7 +44,7 @@ def draft(name: str, file: Path, settings: Settings, *, table: str | None = None
 
     Raises SetupError, and writes nothing, where one is there, the name will not do, or the contract can't be read.
     """
-    places = Places.of(name, settings)
+    paths = DraftPaths.of(name, settings)
     promised = read_contract(file, table)
     rules, metrics, refused = _usable(promised)
     left_out = [*promised.left_out, *refused]
@@ -53,9 +53,9 @@ def draft(name: str, file: Path, settings: Settings, *, table: str | None = None
     )
     declaration = _declaration(name, promised, origin, metrics, left_out)
     suite = drafted_suite(name, rules, _with_list(f"A draft by `sluice new` from {origin}.", left_out))
-    places.write(declaration, suite, remedy="correct them in a copy of the contract, and draft from that")
+    paths.write(declaration, suite, remedy="correct them in a copy of the contract, and draft from that")
     return ContractDrafts(
-        promised=promised, pipeline=places.pipeline, suite=places.suite, rules=len(rules), left_out=left_out
+        promised=promised, pipeline=paths.pipeline, suite=paths.suite, rules=len(rules), left_out=left_out
     )
 
 

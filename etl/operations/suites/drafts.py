@@ -91,21 +91,21 @@ class Declaration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class DraftPaths:
     """Where the two files of a draft go."""
 
     pipeline: Path
     suite: Path
 
     @classmethod
-    def of(cls, name: str, settings: Settings) -> Places:
+    def of(cls, name: str, settings: Settings) -> DraftPaths:
         """Return where drafts of this name go. Raises SetupError where one is there, or the name will not do."""
         if wrong := name_problems(name):
             raise SetupError(first_few(wrong), remedy="take another name")
         _require_project(settings)
-        places = cls(pipeline=settings.pipelines[0] / f"{name}.py", suite=settings.suites[0] / f"{name}.json")
-        _require_new(name, places, settings)
-        return places
+        paths = cls(pipeline=settings.pipelines[0] / f"{name}.py", suite=settings.suites[0] / f"{name}.json")
+        _require_new(name, paths, settings)
+        return paths
 
     def write(self, declaration: Declaration, suite: Mapping[str, Any], *, remedy: str) -> None:
         """Write both, or neither. Raises SetupError where one can't be written, or the declaration would have mistakes."""
@@ -136,8 +136,8 @@ def _require_project(settings: Settings) -> None:
         )
 
 
-def _require_new(name: str, places: Places, settings: Settings) -> None:
-    if there := [str(path) for path in (places.pipeline, places.suite) if path.exists()]:
+def _require_new(name: str, paths: DraftPaths, settings: Settings) -> None:
+    if there := [str(path) for path in (paths.pipeline, paths.suite) if path.exists()]:
         raise SetupError(
             f"{' and '.join(there)}: there already, and not changed; nothing was written",
             remedy="take another name",

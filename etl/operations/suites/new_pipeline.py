@@ -11,7 +11,7 @@ from typing import Any
 
 from etl.common.settings import Settings
 from etl.common.wording import first_few, pluralize, visible
-from etl.operations.suites.drafts import Declaration, Places, drafted_suite
+from etl.operations.suites.drafts import Declaration, DraftPaths, drafted_suite
 from etl.operations.suites.profiling import MOST_VALUES, ColumnProfile, NumberProfile, TextProfile
 from etl.operations.suites.sample import Sample, SampledColumn, read_sample
 from etl.operations.suites.suggest import FEW_ROWS, NOT_NULL, Drafted, value_rules
@@ -57,14 +57,12 @@ def draft(name: str, file: Path, settings: Settings) -> Drafts:
 
     Raises SetupError, and writes nothing, where one is there, the name will not do, or the sample can't be read.
     """
-    places = Places.of(name, settings)
+    paths = DraftPaths.of(name, settings)
     sample = read_sample(file)
     rules = _suite(name, sample)
     remedy = "rename such columns, in a copy of the sample, and in the files that land"
-    places.write(_declaration(name, sample), rules, remedy=remedy)
-    return Drafts(
-        sample=sample, pipeline=places.pipeline, suite=places.suite, rules=len(rules["expectations"])
-    )
+    paths.write(_declaration(name, sample), rules, remedy=remedy)
+    return Drafts(sample=sample, pipeline=paths.pipeline, suite=paths.suite, rules=len(rules["expectations"]))
 
 
 def _declaration(name: str, sample: Sample) -> Declaration:

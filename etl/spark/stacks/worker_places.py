@@ -81,7 +81,7 @@ def read_frames(traceback: str) -> list[Frame]:
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class CodePlace:
     """Where a worker is: the innermost call that is no library's, and the innermost of all."""
 
     foreign: bool  # it is Sluice's or a library's
@@ -96,7 +96,7 @@ class Place:
         return f"{called}, within {self.innermost.function} of {Path(self.innermost.file).name}"
 
 
-def place_of(frames: Sequence[Frame]) -> Place | None:
+def place_of(frames: Sequence[Frame]) -> CodePlace | None:
     """Return where a worker is, by its calls; None where PySpark itself waits for rows or for work."""
     called = takewhile(lambda one: not _PYSPARK.search(one.file), frames)
     within = [one for one in called if not one.file.endswith(_READS)]
@@ -104,4 +104,4 @@ def place_of(frames: Sequence[Frame]) -> Place | None:
         return None
     telling = next((one for one in within if not _LIBRARY.search(one.file)), within[-1])
     foreign = bool(_LIBRARY.search(telling.file) or _SLUICE.match(telling.file))
-    return Place(foreign, telling, within[0])
+    return CodePlace(foreign, telling, within[0])
