@@ -159,10 +159,10 @@ def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) ->
 
 def _next_lines(workspace: Workspace, pipeline: Pipeline, *, held: bool) -> Iterator[str]:
     """Yield lines that say where the rows are that have landed now, and what a person may do with them."""
-    from etl.sinks.lake.lake import TablePlace
+    from etl.sinks.lake.lake import TableLocation
 
     name = pipeline.name
-    yield f"Parquet   {TablePlace.of(workspace.lake, pipeline.table).location}/data/   listed by `sluice files {name}`"
+    yield f"Parquet   {TableLocation.of(workspace.lake, pipeline.table).location}/data/   listed by `sluice files {name}`"
     yield 'next      eval "$(sluice env)"      starts the services where needed, and connects psql, boto3 and DuckDB'
     yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
     if held:

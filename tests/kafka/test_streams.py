@@ -28,7 +28,7 @@ from etl.runs.recovery.base import AcceptedGaps
 from etl.runs.recovery.recover import recover
 from etl.services import Services
 from etl.sinks.lake import numbers
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 from etl.sinks.lake.marker import marker_of
 from etl.spark.checkpoint.topics import TopicCheckpoint
 from tests.support import oracle
@@ -399,7 +399,7 @@ def test_a_lost_delivery_of_topics_whose_number_is_taken_is_not_told_as_unread(
     backup.take()
     topics.send(topic, orders(5, 5, partitions=1))
     home.run()
-    table = TablePlace.of(home.place.lake, "warehouse.orders")
+    table = TableLocation.of(home.place.lake, "warehouse.orders")
     home.reader().store.delete_file(marker_of(table).removeprefix("s3://"))  # as of an older version
     backup.restore()
     with transaction(home.place.services.postgres) as cursor:

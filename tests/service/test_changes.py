@@ -29,7 +29,7 @@ from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append, Replace, day
 from etl.services import Services
 from etl.sinks.lake import marker
-from etl.sinks.lake.lake import Lake, TablePlace
+from etl.sinks.lake.lake import Lake, TableLocation
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
@@ -340,7 +340,8 @@ def test_a_place_that_went_back_without_what_the_consumer_made_is_told(
     with pytest.raises(LedgerBehind, match=behind) as told:
         asked(consumer="else / where")
     assert "--after 2`: all that it has read was put back" in told.value.remedy
-    table, gone = TablePlace.of(events.place.lake, "warehouse.events"), LakePlace(commit_seq=2, delivery_id=9)
+    table = TableLocation.of(events.place.lake, "warehouse.events")
+    gone = LakePlace(commit_seq=2, delivery_id=9)
     lake_place.write(table, "another", gone)
     with pytest.raises(LedgerBehind, match="which was delivery 9, says the lake") as told:
         asked(consumer="another")

@@ -18,7 +18,7 @@ from etl.delivery.batch import Receipt
 from etl.operations.serving.read import delivered
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 from tests.support.backups import Backup
 from tests.support.data.orders import Landed, orders
 from tests.support.home import Home, delivered_in_two_batches
@@ -111,7 +111,7 @@ def assert_a_place_in_what_was_lost_is_told(home: Home, lost: list[tuple[Any, ..
 
 
 def remove_manifests(home: Home, deliveries: list[int]) -> None:
-    store, folder = home.reader().store, TablePlace.of(home.place.lake, "warehouse.orders").location
+    store, folder = home.reader().store, TableLocation.of(home.place.lake, "warehouse.orders").location
     found = store.get_file_info(fs.FileSelector(f"{folder.removeprefix('s3://')}/deliveries"))
     names = re.compile(r"([0-9]+)-[0-9a-f]+\.json")
     named = [one.path for one in found if (name := names.match(one.base_name)) and int(name[1]) in deliveries]

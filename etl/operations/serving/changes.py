@@ -31,7 +31,7 @@ from etl.operations.serving.read import opened, spark_schema
 from etl.pipeline import Pipeline
 from etl.sinks.columns import DELIVERY
 from etl.sinks.lake import marker
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 from etl.sinks.lake.schema import arrow_schema
 from etl.sinks.lake.table import LakeTable
 from etl.spark.frames import parquet, quoted
@@ -62,7 +62,7 @@ class Changes:
     changes: Sequence[Change]  # by delivery, in the order of commits
     _place: Place | None  # where the consumer is; None: nothing of the pipeline had run
     _dsn: str
-    _table: TablePlace
+    _table: TableLocation
     _spark: SparkSession | None
     _metadata: TableMetadata | None  # of the table as it was then; None: there was none yet
     _files: Mapping[int, Sequence[str]]  # by delivery

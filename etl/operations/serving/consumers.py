@@ -15,7 +15,7 @@ from etl.common.wording import meant
 from etl.ledger.consumers import require_name
 from etl.ledger.pipelines import pipeline_row
 from etl.operations.serving import lake_place
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 
 if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
@@ -97,9 +97,9 @@ def forget(workspace: Workspace, pipeline: str, consumer: str) -> None:
         STATEMENTS.execute(cursor, "forget", pipeline=pipeline, consumer=consumer)
 
 
-def _table_of(workspace: Workspace, pipeline: str) -> TablePlace:
+def _table_of(workspace: Workspace, pipeline: str) -> TableLocation:
     """Return the table of a pipeline on record, declared or not."""
     with transaction(workspace.services.postgres) as cursor:
         known = pipeline_row(cursor, pipeline)
     assert known is not None  # it has a consumer
-    return TablePlace.of(workspace.lake, f"{known.table_schema}.{known.table_name}")
+    return TableLocation.of(workspace.lake, f"{known.table_schema}.{known.table_name}")

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from etl.common.errors import SluiceError
 from etl.sinks.lake import s3
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 from etl.sinks.lake.marker import places_folder
 
 log = logging.getLogger("sluice")
@@ -27,18 +27,18 @@ class LakePlace:
     delivery_id: int
 
 
-def uri_of(table: TablePlace, consumer: str) -> str:
+def uri_of(table: TableLocation, consumer: str) -> str:
     """Return the URI of the object for a consumer of the table's pipeline."""
     return f"{places_folder(table)}{quote(consumer, safe='')}"
 
 
-def read(table: TablePlace, consumer: str) -> LakePlace | None:
+def read(table: TableLocation, consumer: str) -> LakePlace | None:
     """Read a consumer's place from the lake with one request; return None where it has none."""
     text = s3.get(table.lake.store, uri_of(table, consumer))
     return None if text is None else LakePlace(**json.loads(text))
 
 
-def write(table: TablePlace, consumer: str, place: LakePlace) -> None:
+def write(table: TableLocation, consumer: str, place: LakePlace) -> None:
     """Write a consumer's place to the lake, or log a warning: its place in the ledger has moved."""
     uri = uri_of(table, consumer)
     try:
@@ -48,6 +48,6 @@ def write(table: TablePlace, consumer: str, place: LakePlace) -> None:
         log.warning(warning, consumer, place.commit_seq, uri, error.seen)
 
 
-def forget(table: TablePlace, consumer: str) -> None:
+def forget(table: TableLocation, consumer: str) -> None:
     """Remove a consumer's place from the lake; do nothing where it has none."""
     s3.delete(table.lake.store, uri_of(table, consumer))

@@ -34,7 +34,7 @@ from etl.runs.recovery.lost_deliveries import (
 from etl.runs.recovery.stranded import refuse_stranded
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 from etl.sinks.lake.marker import Newest
 from etl.sources.cutoff import in_stream
 
@@ -102,7 +102,7 @@ def _mended(
 ) -> Recovered:
     """Put back the deliveries that only the lake still had; of all others, say how to have each again."""
     pipeline, dsn = stream.pipeline, workspace.services.postgres
-    table = TablePlace.of(workspace.lake, pipeline.table)
+    table = TableLocation.of(workspace.lake, pipeline.table)
     newest = marker.read(table)
     on_lake = lost_deliveries(dsn, workspace.lake, pipeline, newest)
     skip_lost_commits(dsn, pipeline, on_lake, newest)

@@ -45,7 +45,7 @@ from etl.common.errors import SetupError
 from etl.ledger.telemetry import lineage
 from etl.ledger.telemetry.lineage import ReadFiles, ReadTopic, ToldDelivery, ToldRule
 from etl.runs.workspace import Workspace
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 
 NAMESPACE = "sluice"  # of jobs, where OPENLINEAGE_NAMESPACE names no other
 VERSION = version("sluice")
@@ -247,7 +247,7 @@ def _outputs(cursor: Cursor, workspace: Workspace, told: ToldDelivery) -> Iterat
         own["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
             datasetVersion=str(told.snapshot_id)
         )
-    folder = _place(TablePlace.of(workspace.lake, f"{told.table_schema}.{told.table_name}").location)
+    folder = _place(TableLocation.of(workspace.lake, f"{told.table_schema}.{told.table_name}").location)
     yield OutputDataset(
         namespace=folder.get_namespace(),
         name=folder.get_name(),

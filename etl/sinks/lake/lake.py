@@ -136,7 +136,7 @@ class Lake:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TablePlace:
+class TableLocation:
     """Where an Iceberg table is: its folder on S3, and its pointer in PostgreSQL."""
 
     lake: Lake

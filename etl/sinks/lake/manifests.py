@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from etl.sinks.lake.s3 import s3_client, stored
 
 if TYPE_CHECKING:
-    from etl.sinks.lake.lake import TablePlace
+    from etl.sinks.lake.lake import TableLocation
 
 _NAME = re.compile(r"/deliveries/([0-9]+)-([0-9a-f]{8})\.json$")
 
@@ -23,7 +23,7 @@ class Named:
     run: str  # the first eight characters of its id
 
 
-def manifests(table: TablePlace) -> list[Named]:
+def manifests(table: TableLocation) -> list[Named]:
     """List a table's manifests.
 
     What a killed server left of one, under another name, is left out.

@@ -21,7 +21,7 @@ from etl.common.outages import raising_service_errors
 from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
 from etl.sinks.lake import s3
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 
 if TYPE_CHECKING:
     from etl.pipeline import Pipeline
@@ -42,33 +42,33 @@ class Newest:
     run_id: str
 
 
-def marker_of(table: TablePlace) -> str:
+def marker_of(table: TableLocation) -> str:
     """Return the URI of a table's marker."""
     return f"{table.location}/deliveries/LAST"
 
 
-def places_folder(table: TablePlace) -> str:
+def places_folder(table: TableLocation) -> str:
     """Return the URI of the folder of consumers' places."""
     return f"{table.location}/consumers/"
 
 
-def is_marker(uri: str, tables: Iterable[TablePlace]) -> bool:
+def is_marker(uri: str, tables: Iterable[TableLocation]) -> bool:
     """Tell whether an object says how far a pipeline, or a consumer of it, has come: no metadata needs it, and it stays."""
     return any(uri == marker_of(table) or uri.startswith(places_folder(table)) for table in tables)
 
 
-def read(table: TablePlace) -> Newest | None:
+def read(table: TableLocation) -> Newest | None:
     """Read the marker with one request; return None where there is none."""
     return _parsed(table, s3.get(table.lake.store, marker_of(table)))
 
 
-def _read_first(table: TablePlace) -> Newest | None:
+def _read_first(table: TableLocation) -> Newest | None:
     """Read the marker by Arrow's client, which a run that finds nothing new has at hand, as it has no other."""
     with raising_service_errors():
         return _parsed(table, table.lake.read(marker_of(table)))
 
 
-def _parsed(table: TablePlace, text: bytes | None) -> Newest | None:
+def _parsed(table: TableLocation, text: bytes | None) -> Newest | None:
     uri = marker_of(table)
     if text is None:
         return None
@@ -81,11 +81,11 @@ def _parsed(table: TablePlace, text: bytes | None) -> Newest | None:
         ) from error
 
 
-def _write(table: TablePlace, newest: Newest) -> None:
+def _write(table: TableLocation, newest: Newest) -> None:
     s3.put(table.lake.store, marker_of(table), json.dumps(asdict(newest)).encode())
 
 
-def tell(dsn: str, table: TablePlace, pipeline: str, mine: Newest) -> None:
+def tell(dsn: str, table: TableLocation, pipeline: str, mine: Newest) -> None:
     """Write the newest delivery to the marker: `mine`, or what others have committed since.
 
     A marker that names what the ledger lacks stays as it is: it tells what was lost. A warning is logged then,
@@ -137,7 +137,7 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     The number of that delivery is then given to no other. A marker that is older than the ledger, because its
     writer was killed, is brought up to date.
     """
-    table = TablePlace.of(lake, pipeline.table)
+    table = TableLocation.of(lake, pipeline.table)
     marked = _read_first(table)
     if marked is None:
         return None
@@ -154,12 +154,12 @@ def went_back(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
 
 def look(dsn: str, lake: Lake, pipeline: Pipeline) -> LedgerBehind | None:
     """Return LedgerBehind where the lake's marker names a delivery that the ledger lacks, else None; change nothing."""
-    table = TablePlace.of(lake, pipeline.table)
+    table = TableLocation.of(lake, pipeline.table)
     marked = read(table)
     return None if marked is None or _has(dsn, pipeline.name, marked) else _lost(table, pipeline.name, marked)
 
 
-def _lost(table: TablePlace, pipeline: str, marked: Newest) -> LedgerBehind:
+def _lost(table: TableLocation, pipeline: str, marked: Newest) -> LedgerBehind:
     return LedgerBehind(
         f"Delivery {marked.delivery_id} of {pipeline} was committed, says {marker_of(table)}, and the ledger does not have"
         " it: PostgreSQL went back in time, or SLUICE_POSTGRES names another one",
@@ -168,7 +168,7 @@ def _lost(table: TablePlace, pipeline: str, marked: Newest) -> LedgerBehind:
     )
 
 
-def keep_telling(dsn: str, table: TablePlace, pipeline: str, lost: Newest) -> None:
+def keep_telling(dsn: str, table: TableLocation, pipeline: str, lost: Newest) -> None:
     """Write a lost delivery to the marker, unless that tells of another one that is lost; or raise.
 
     Call it where deliveries that came after it were put back, so that nothing else tells of it any more.
@@ -178,7 +178,7 @@ def keep_telling(dsn: str, table: TablePlace, pipeline: str, lost: Newest) -> No
         _write(table, lost)
 
 
-def settle(dsn: str, table: TablePlace, pipeline: str) -> None:
+def settle(dsn: str, table: TableLocation, pipeline: str) -> None:
     """Write the ledger's newest delivery to the marker, or remove the marker where there is none; or raise.
 
     Call it once nothing is lost that the marker told of.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from etl.common.database import Cursor, transaction
 from etl.common.statements import Statements
 from etl.ledger.attempts import skip_numbers
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 from etl.sinks.lake.manifests import manifests
 from etl.sinks.lake.marker import read, went_back
 from etl.sinks.lake.s3 import REQUESTS, folders, s3_client
@@ -70,10 +70,10 @@ def _highest(lake: Lake) -> int:
     with ThreadPoolExecutor(REQUESTS) as readers:
         below = readers.map(lambda schema: folders(client, schema), folders(client, lake.root))
         names = [uri.removeprefix(f"{lake.root}/").replace("/", ".") for found in below for uri in found]
-        return max(readers.map(lambda name: _highest_of(TablePlace.of(lake, name)), names), default=0)
+        return max(readers.map(lambda name: _highest_of(TableLocation.of(lake, name)), names), default=0)
 
 
-def _highest_of(table: TablePlace) -> int:
+def _highest_of(table: TableLocation) -> int:
     """Return the highest delivery number that the marker or a manifest of a table names; 0 where there is none.
 
     The marker alone does not tell it: a replay commits after deliveries of higher numbers, and the marker can be

@@ -41,7 +41,7 @@ from etl.pipeline import Partition
 from etl.sinks.columns import IDENTITY
 from etl.sinks.evolution import SchemaDifference
 from etl.sinks.lake.column_bounds import provable
-from etl.sinks.lake.lake import TablePlace
+from etl.sinks.lake.lake import TableLocation
 from etl.sinks.lake.parquet_writer import FileSpec, Partitioning, StagedFile
 from etl.sinks.lake.schema import (
     arrow_schema,
@@ -111,7 +111,7 @@ class _Change(Transaction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LakeTable(TablePlace):
+class LakeTable(TableLocation):
     """One Iceberg table: its pointer, and drafts of its next metadata."""
 
     def create(self, cursor: Cursor, columns: pa.Schema, partition: Partition | None) -> None:
