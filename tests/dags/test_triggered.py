@@ -5,6 +5,7 @@ And a run that a flag starts, which lands with the files.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections.abc import Iterator
@@ -26,14 +27,15 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# A run of it fails before it starts Spark; while there is the file, it stays where it loads its pipeline, or ends there as
-# in an outage.
+# A run of it fails before it starts Spark; while there is the file, it ends where it loads its pipeline as in an outage, or
+# waits there for the file's lock.
 HELD = """
-import os, pathlib, sys, time
-while sys.argv[1:3] == ["run", {name!r}] and pathlib.Path({file!r}).exists():
-    if "away" in pathlib.Path({file!r}).read_text():
-        os._exit(75)
-    time.sleep(0.1)
+import fcntl, os, pathlib, sys
+if sys.argv[1:3] == ["run", {name!r}] and pathlib.Path({file!r}).exists():
+    with open({file!r}) as held:
+        if "away" in held.read():
+            os._exit(75)
+        fcntl.flock(held, fcntl.LOCK_SH)
 """
 # As docs/airflow.md has it: an asset that Airflow watches.
 ARRIVED = """
@@ -58,6 +60,18 @@ def declare(stack: Stack, name: str, schedule: str) -> Path:
     stack.wait_for_dag(name)
     assert stack.api.is_paused(name)
     return held
+
+
+@contextmanager
+def holding(held: Path) -> Iterator[None]:
+    """Keep each run where it loads its pipeline, until the block ends."""
+    with held.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            held.unlink()
+            fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
 
 
 def failures(stack: Stack) -> tuple[int, int]:
@@ -135,20 +149,15 @@ def test_a_paused_dag_in_which_a_backfill_waits_is_left_alone(stack: Stack) -> N
 def test_what_the_schedule_made_meanwhile_and_waits_is_removed_with_the_pause(stack: Stack) -> None:
     name = "minutely"
     held = declare(stack, name, "* * * * *")
-    held.touch()
-    with triggered(stack, name) as said:
-        try:
-            until(
-                lambda: states(stack, name) == ["queued", "running"],
-                lambda: f"the next minute's run beside the one that runs: {stack.api.runs(name)}",
-                patience=PATIENCE,
-                every=0.5,
-            )
-            stack.api.pause(
-                name
-            )  # as somebody might: or the other begins in the moment in which the first one ends
-        finally:
-            held.unlink()
+    with triggered(stack, name) as said, holding(held):
+        until(
+            lambda: states(stack, name) == ["queued", "running"],
+            lambda: f"the next minute's run beside the one that runs: {stack.api.runs(name)}",
+            patience=PATIENCE,
+            every=0.5,
+        )
+        # As somebody might: or the other begins in the moment in which the first one ends.
+        stack.api.pause(name)
     assert states(stack, name) == ["failed"]
     assert stack.api.is_paused(name)
     assert not [line for line in said if "has begun" in line]
@@ -170,12 +179,11 @@ def test_ctrl_c_while_the_run_waits_for_another_try_marks_it_failed(stack: Stack
 def test_ctrl_c_while_the_run_is_at_work_leaves_it_to_the_end_of_its_try(stack: Stack) -> None:
     name = "at_work"
     held = declare(stack, name, "@daily")
-    held.touch()
-    said = interrupted(stack, name, "running")
-    assert "has begun, and goes on to the end of its try" in said
-    [run] = stack.api.runs(name)
-    assert stack.api.state(name, run) not in ENDED
-    held.unlink()
+    with holding(held):
+        said = interrupted(stack, name, "running")
+        assert "has begun, and goes on to the end of its try" in said
+        [run] = stack.api.runs(name)
+        assert stack.api.state(name, run) not in ENDED
     assert stack.ended(run, name) == "failed"
 
 
