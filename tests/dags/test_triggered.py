@@ -168,7 +168,7 @@ def test_ctrl_c_while_the_run_waits_for_another_try_marks_it_failed(stack: Stack
     held = declare(stack, name, "@daily")
     held.write_text("away")
     said = interrupted(stack, name, "up_for_retry")
-    assert "waited for another try, which no paused DAG makes; it is marked failed" in said
+    assert "waited for another try or an answer, and no paused DAG goes on; it is marked failed" in said
     assert states(stack, name) == ["failed"]
     held.unlink()
     with triggered(stack, name):  # which waits for no other
