@@ -1,4 +1,4 @@
-"""`sluice status`, `deliveries`, `state`, `decide`, `retire` and `doctor`: pipelines, decisions, this machine."""
+"""`sluice status`, `deliveries`, `state`, `decide`, `retire`, `rename` and `doctor`: pipelines, decisions, this machine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from etl.cli.shared import (
     DONE_OR_NOT,
     AsJson,
     PipelineName,
+    err,
     given_reason,
     load_if_right,
     open_declared,
@@ -290,7 +291,8 @@ def status(
         if name is None and (lost := undeclared(workspace, (one.pipeline for one in pipelines))):
             told = (
                 f"on record, and not declared here: {first_few(lost)}; where nobody else declares it,"
-                f" `sluice retire {lost[0]} --why WHY` takes it out of the pages"
+                f" `sluice retire {lost[0]} --why WHY` takes it out of the pages, and `sluice rename {lost[0]} NEW` gives it"
+                " the name that it is declared by now"
             )
             out.print(shown(told))
         if airflow := where(workspace.settings):
@@ -396,6 +398,29 @@ def retire(
     leaves(DONE_OR_NOT)
     retire_pipeline(open_workspace(), name, who=who(), why=why)
     out.print(f"{name}: retired; its tables, files and records stay as they are, and a run takes it up again")
+
+
+def rename(
+    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="The name that it has on record.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The name that it is declared by now.")],
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Show what would go along and what would stay; change nothing.")
+    ] = False,
+) -> None:
+    """Give a pipeline another name, with its history; its tables and checkpoints stay where they are."""
+    from etl.operations.control.rename import plan
+    from etl.operations.control.rename import rename as rename_pipeline
+
+    workspace = open_workspace()
+    planned = plan(workspace, name, new)
+    for line in planned.lines():
+        (out if plan_only else err).print(shown(line))
+    if not plan_only:
+        leaves(DONE_OR_NOT)
+        rename_pipeline(workspace, name, new, who=who())
+        out.print(f"{new}: this is the name of {name} now; `sluice run {new}` goes on where {name} ended")
+    for line in planned.by_hand():
+        out.print(shown(f"by hand: {line}"))
 
 
 def doctor(

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import psycopg2
 
-from etl.common.database import TIMEOUTS, Cursor, constraint_of, row_as, waiting_apart
+from etl.common.database import TIMEOUTS, Cursor, row_as, waiting_apart
 from etl.common.errors import Busy, TableRefused
 from etl.common.outcome import in_short
 from etl.common.statements import Statements
+from etl.ledger import names
 from etl.ledger.deliveries import last_delivery
 
 STATEMENTS = Statements(__name__)
@@ -53,24 +54,37 @@ def register(cursor: Cursor, pipeline: str, sink: DeclaredSink, *, anew: str | N
     wanted = (sink.table_schema, sink.table_name, anew)
     if known and (known.table_schema, known.table_name, known.anew) == wanted:
         return  # without a lock: the upsert would wait for a commit under way
-    STATEMENTS.execute(cursor, "lock_registration")
-    try:
-        STATEMENTS.execute(
-            cursor,
-            "register_pipeline",
-            pipeline=pipeline,
-            table_schema=sink.table_schema,
-            table_name=sink.table_name,
-            anew=anew,
-        )
-    except psycopg2.IntegrityError as error:
-        if constraint_of(error) != "one_table_one_pipeline":
-            raise
-        raise TableRefused(
-            f"Table {sink.table_schema}.{sink.table_name} of pipeline {pipeline} belongs to another pipeline",
-            remedy="name another table in its sink; `sluice status` lists the tables",
-        ) from error
+    lock_registration(cursor)
+    names.refuse_given_up(cursor, pipeline)
+    _refuse_taken(cursor, pipeline, sink)
+    STATEMENTS.execute(
+        cursor,
+        "register_pipeline",
+        pipeline=pipeline,
+        table_schema=sink.table_schema,
+        table_name=sink.table_name,
+        anew=anew,
+    )
     require_sink(cursor, pipeline, sink)
+
+
+def lock_registration(cursor: Cursor) -> None:
+    """Let no other pipeline be registered, or given another name, until the transaction ends."""
+    STATEMENTS.execute(cursor, "lock_registration")
+
+
+def _refuse_taken(cursor: Cursor, pipeline: str, sink: DeclaredSink) -> None:
+    """Raise TableRefused where another pipeline has the table."""
+    table = f"{sink.table_schema}.{sink.table_name}"
+    STATEMENTS.execute(
+        cursor, "owner", table_schema=sink.table_schema, table_name=sink.table_name, pipeline=pipeline
+    )
+    for (owner,) in cursor.fetchall():
+        raise TableRefused(
+            f"Table {table} of pipeline {pipeline} belongs to pipeline {owner}",
+            remedy=f"name another table in its sink; or, where {pipeline} is the new name of {owner},"
+            f" `sluice rename {owner} {pipeline}`",
+        )
 
 
 def require_sink(cursor: Cursor, pipeline: str, sink: DeclaredSink) -> PipelineRow | None:
@@ -99,6 +113,11 @@ def require_sink(cursor: Cursor, pipeline: str, sink: DeclaredSink) -> PipelineR
 def pipeline_row(cursor: Cursor, pipeline: str) -> PipelineRow | None:
     """Return the pipeline's row as it is, without a lock; None where there is none."""
     return row_as(STATEMENTS.execute(cursor, "pipeline_row", pipeline=pipeline), PipelineRow)
+
+
+def all_names(cursor: Cursor) -> list[str]:
+    """Return the names of all pipelines on record, in order."""
+    return [name for (name,) in STATEMENTS.execute(cursor, "all_names").fetchall()]
 
 
 def take_up(cursor: Cursor, pipeline: str) -> None:

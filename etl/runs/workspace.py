@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from pyarrow import fs
 
+from etl.common.database import transaction
 from etl.common.paths import filesystem
 from etl.common.settings import Settings, load_settings
+from etl.ledger.names import first_name
 from etl.pipeline import Pipeline
 from etl.runs.model_registry import ModelRegistry
 from etl.services import Services
@@ -47,13 +49,14 @@ class Workspace:
         return ModelRegistry(dsn=self.services.postgres, lake=self.lake)
 
     def checkpoints(self, pipeline: Pipeline) -> Checkpoints[Checkpoint]:
-        """Return the pipeline's checkpoints: one folder for each stream, below `checkpoints`/<pipeline>."""
+        """Return the pipeline's checkpoints: one folder for each stream, below `checkpoints`/<its first name>."""
         return self.checkpoints_of(kind_of(pipeline))
 
     def checkpoints_of(self, kind: SourceKind[Source, AnyCheckpoint]) -> Checkpoints[AnyCheckpoint]:
         """Return the checkpoints of a pipeline of this kind, as `checkpoints` does."""
         pipeline = kind.pipeline
-        folder = f"{self.settings.checkpoints.rstrip('/')}/{pipeline.name}"
+        with transaction(self.services.postgres) as cursor:
+            folder = self.checkpoints_folder(first_name(cursor, pipeline.name))
         return Checkpoints(
             pipeline=pipeline.name,
             of=lambda stream_id: open_checkpoint(
@@ -63,6 +66,10 @@ class Workspace:
             ),
             present=lambda: _folders(folder),
         )
+
+    def checkpoints_folder(self, first: str) -> str:
+        """Return the folder of the checkpoints of a pipeline, by its first name: Spark's state names it, so it stays."""
+        return f"{self.settings.checkpoints.rstrip('/')}/{first}"
 
 
 def _folders(folder: str) -> list[str]:

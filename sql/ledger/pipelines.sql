@@ -1,7 +1,12 @@
 -- name: lock_registration
--- Keeps other first runs out until the transaction ends: of two at once, ON CONFLICT looks at one of the two unique
--- keys alone, and the other one would tell that the table is another pipeline's.
+-- Keeps other first runs, and renames, out until the transaction ends: of two at once neither would see whose name and whose
+-- table the other takes.
 SELECT pg_advisory_xact_lock(hashtextextended('sluice.pipeline', 0))
+
+-- name: owner
+-- The other pipeline that has a table; no row where none has.
+SELECT p.name FROM sluice.pipeline p
+WHERE (p.table_schema, p.table_name) = (%(table_schema)s, %(table_name)s) AND p.name <> %(pipeline)s
 
 -- name: register_pipeline
 -- Makes sure that the pipeline has its row; returns nothing.
@@ -11,6 +16,10 @@ ON CONFLICT (name) DO UPDATE
 SET table_schema = excluded.table_schema, table_name = excluded.table_name, anew = excluded.anew
 WHERE (pipeline.table_schema, pipeline.table_name) = (excluded.table_schema, excluded.table_name)
    OR NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
+
+-- name: all_names
+-- The names of all pipelines that ever ran.
+SELECT p.name FROM sluice.pipeline p ORDER BY p.name
 
 -- name: take_up
 -- Takes a retired pipeline up again; the caller holds the row's lock.

@@ -19,7 +19,7 @@ from etl.common.steps import Step, listen
 from etl.delivery import correction
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
-from etl.ledger import deliveries, leases
+from etl.ledger import deliveries, leases, names
 from etl.ledger.inputs import Input
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import sweep, sweep_lake
@@ -606,6 +606,35 @@ def test_a_writer_whose_delivery_was_lost_meanwhile_leaves_what_tells_of_it(
     marker._write(events.table, older)
     tell(events.dsn, events.table, "events", lost)
     assert read(events.table) == lost
+
+
+def test_what_was_lost_with_a_rename_is_put_back_or_named_by_the_new_name(
+    events: Delivering, backup: Backup
+) -> None:
+    """PostgreSQL went back to before the replay: the lake has a manifest by the old name, and one by the new."""
+
+    def rename() -> None:
+        with transaction(events.dsn) as cursor:
+            names.rename(cursor, "events", "visits", who="tests")
+
+    first = first_of(events)
+    renamed = replace(events.pipeline, name="visits", sink=Append(table=events.pipeline.table))
+    backup.take()
+    replay(events, rows(30), [first])
+    events.end()
+    rename()
+    events.pipeline = renamed
+    events.restart()
+    last = events.deliver(rows(10)).delivery_id
+    backup.restore()
+    events.execute(
+        "UPDATE sluice.pipeline SET lease_token = NULL"
+    )  # of the run that was up when the backup was taken
+    rename()
+    found = recovered(events)
+    assert [one.delivery_id for one in found.restored] == [last]
+    assert f"`sluice replay visits --deliveries {first}`" in found.to_redo[0]
+    assert {one for (one,) in events.execute("SELECT pipeline FROM sluice.attempt")} == {"visits"}
 
 
 def test_a_run_that_stays_up_delivers_nothing_over_a_replay_that_was_lost(

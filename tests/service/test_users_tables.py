@@ -83,7 +83,7 @@ def test_a_view_is_refused(dsn: str, lake: Lake) -> None:
 
 
 def test_a_table_belongs_to_one_pipeline(run: DeliveryContext) -> None:
-    with pytest.raises(TableRefused, match="belongs to another pipeline"):
+    with pytest.raises(TableRefused, match="belongs to pipeline events"):
         start(run.sinks.dsn, run.sinks.lake, pipeline("others", Append(table="warehouse.events")))
 
 

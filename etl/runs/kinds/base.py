@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from etl.common.database import Cursor, transaction
@@ -43,7 +44,7 @@ class PipelineStream(ABC, Generic[Kind]):
     def pipeline(self) -> Pipeline:
         return self.kind.pipeline
 
-    @property
+    @cached_property
     def checkpoints(self) -> Checkpoints[Kind]:
         return self.workspace.checkpoints_of(self.kind)
 

@@ -101,7 +101,7 @@ def lost_deliveries(dsn: str, lake: Lake, pipeline: Pipeline, newest: Newest | N
             attempts.skip_numbers(cursor, max(numbers))
         known = attempts.known_attempts(cursor, pipeline.name, numbers)
     unsure = [one.uri for one in named if not _is_delivered(known.get(one.delivery_id), one.run)]
-    lost = _read(lake, unsure)
+    lost = _read(lake, unsure, pipeline.name)
     with transaction(dsn) as cursor:
         last = deliveries.last_delivery(cursor, pipeline.name)
     followed = {one.entry.previous for one in lost}
@@ -141,11 +141,15 @@ def _is_delivered(known: KnownAttempt | None, run: str) -> bool:
     return known is not None and known.delivered and known.run_id.startswith(run)
 
 
-def _read(lake: Lake, uris: Sequence[str]) -> list[LostDelivery]:
-    """Read the manifests by several requests at once: a database that was emptied lost all of them."""
+def _read(lake: Lake, uris: Sequence[str], pipeline: str) -> list[LostDelivery]:
+    """Read the manifests by several requests at once: a database that was emptied lost all of them.
+
+    Those from before the pipeline was renamed say its name of then.
+    """
 
     def one(uri: str) -> LostDelivery:
-        manifest = DeliveryManifest.from_json(lake.read_text(uri), uri=uri)
+        stored = DeliveryManifest.from_json(lake.read_text(uri), uri=uri)
+        manifest = replace(stored, entry=replace(stored.entry, pipeline=pipeline))
         return LostDelivery(manifest=manifest, uri=uri, whole=_is_whole(lake, manifest))
 
     with ThreadPoolExecutor(READERS) as readers:

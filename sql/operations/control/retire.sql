@@ -2,10 +2,6 @@
 -- Whether a pipeline is retired, and since when; no row where it has never run.
 SELECT p.retired_at FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 
--- name: names
--- The names of all pipelines that ever ran.
-SELECT name FROM sluice.pipeline ORDER BY name
-
 -- name: retire
 -- Retires a pipeline; the caller holds the row's lock.
 UPDATE sluice.pipeline SET retired_at = now(), retired_by = %(who)s, retired_why = %(why)s WHERE name = %(pipeline)s
