@@ -18,3 +18,8 @@ def test_the_page_on_topics_names_the_connector_its_client_and_spark() -> None:
     assert f"`spark-sql-kafka-0-10` {connector}, named in" in page
     assert f"on Spark {version('pyspark')}." in page
     assert f"with the Kafka client that it brings, {client};" in page
+
+
+def test_what_a_later_python_waits_for_is_looked_at_again_with_each_of_its_versions() -> None:
+    readme = " ".join((REPOSITORY / "README.md").read_text().split())
+    assert f"datasketches {version('datasketches')}, its newest version, has no wheel for it" in readme
