@@ -34,6 +34,29 @@ def hello():
 
 hello()
 """
+CONNECTED = """
+from datetime import timedelta
+from types import SimpleNamespace
+
+from airflow.sdk import dag, task
+from etl.airflow.alerts import deadline
+
+@dag(schedule=None, deadline=deadline(SimpleNamespace(name="connected", deadline=timedelta(seconds=1))))
+def connected():
+    @task
+    def ask(dag_run=None):
+        import hashlib
+        from etl.airflow.connections import environment_of
+        told = {}
+        for name in dag_run.conf["names"]:
+            with environment_of({"postgres": name}) as given:
+                told[name] = hashlib.sha256(given["SLUICE_POSTGRES"].encode()).hexdigest()
+        return told
+
+    ask()
+
+connected()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +67,10 @@ def home() -> Iterator[AirflowHome]:
     (folder / "sluice.toml").touch()
     (folder / "dags").mkdir()
     (folder / "dags" / "hello.py").write_text(HELLO)
-    found = AirflowHome(settings=Settings(home=folder / "home", jars=JARS, dags=folder / "dags"))
+    (folder / "dags" / "connected.py").write_text(CONNECTED)
+    found = AirflowHome(
+        settings=Settings(home=folder / "home", jars=JARS, dags=folder / "dags"), vault=folder / "vault.json"
+    )
     yield found
     ended = found.sluice("down")
     assert (ended.returncode, found.processes()) == (0, []), ended.stderr

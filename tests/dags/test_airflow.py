@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import json
 import os
@@ -13,10 +14,13 @@ import sys
 import urllib.request
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
+import httpx
 import psutil
 import pytest
+from psycopg2.extensions import make_dsn
 
 from etl import services
 from etl.airflow.api import Api, Refused, heartbeats, sign_in
@@ -28,9 +32,11 @@ from etl.common.errors import SetupError
 from etl.common.settings import Settings, same_place
 from etl.services.process import recall, remember
 from tests.support.airflow.command import AirflowHome
+from tests.support.airflow.listeners import webhook
 from tests.support.processes import answers
 
 RUN_WITHIN = 90  # seconds
+AWKWARD = 'p@ss:/?#"\\ ö'
 
 
 def got(address: str) -> str:
@@ -107,6 +113,40 @@ def test_a_dag_started_by_rest_gets_its_conf_and_gives_back_its_log_and_value(
     assert (api.state("hello", run), states[-1].task, states[-1].state) == ("success", "greet", "success")
     assert "hello Ada" in api.log("hello", run, "greet")
     assert api.xcom("hello", run, "greet") == str(home.settings.home)
+
+
+def test_tasks_and_alerts_are_told_of_a_connection_that_airflows_database_or_a_secrets_backend_keeps(
+    home: AirflowHome, airflow: Airflow
+) -> None:
+    kept = {"conn_type": "postgres", "host": "db", "login": "ann", "password": AWKWARD, "schema": "flights"}
+    home.vault.write_text(json.dumps({"in_the_vault": kept}))
+    api = sign_in(airflow.address, airflow.login)
+    with webhook() as posted:
+        connect(api, "in_the_database", kept)
+        connect(
+            api, "alerts", {"conn_type": "http", "host": "127.0.0.1", "port": posted.port, "schema": "http"}
+        )
+        run = api.trigger("connected", {"names": ["in_the_database", "in_the_vault"]})
+        posted.wait_for(
+            lambda sent: sent["kind"] == "deadline", RUN_WITHIN
+        )  # it is paused: the triggerer tells
+    api.unpause("connected")
+    assert [*api.follow("connected", run, within=RUN_WITHIN)][-1].state == "success"
+    dsn = make_dsn(host="db", user="ann", password=AWKWARD, dbname="flights")
+    told = hashlib.sha256(dsn.encode()).hexdigest()
+    assert api.xcom("connected", run, "ask") == {"in_the_database": told, "in_the_vault": told}
+    assert AWKWARD not in api.log("connected", run, "ask")
+
+
+def connect(api: Api, name: str, told: dict[str, Any]) -> None:
+    """Store a Connection in Airflow's database."""
+    answer = httpx.post(
+        f"{api.address}/api/v2/connections",
+        json={"connection_id": name, **told},
+        headers={"Authorization": f"Bearer {api.token}"},
+        timeout=RUN_WITHIN,
+    )
+    assert answer.status_code == 201, answer.text
 
 
 def test_no_secret_is_open_to_others_or_on_a_command_line_or_in_an_environment(

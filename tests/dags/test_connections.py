@@ -21,6 +21,7 @@ from etl.common.errors import SetupError
 from etl.common.settings import Settings
 from etl.services import Services, find_postgres, up
 from tests.support.airflow.by_hand import execute
+from tests.support.airflow.connected import as_connection
 from tests.support.airflow.listeners import webhook
 
 BROKERS = {"bootstrap.servers": "b:9092"}
@@ -37,24 +38,6 @@ def connect(monkeypatch: pytest.MonkeyPatch, **connections: dict[str, Any]) -> N
     for kind, told in connections.items():
         monkeypatch.setenv(f"AIRFLOW_CONN_OUR_{kind.upper()}", json.dumps(told))
     monkeypatch.setenv("SLUICE_CONNECTIONS", json.dumps({kind: f"our_{kind}" for kind in connections}))
-
-
-def as_connection(dsn: str) -> dict[str, Any]:
-    told = parse_dsn(dsn)
-    [password] = [
-        line.split(":")[4]
-        for line in Path(told["passfile"]).read_text().splitlines()
-        if f":{told['user']}:" in line
-    ]
-    return {
-        "conn_type": "postgres",
-        "host": told["host"],
-        "port": int(told["port"]),
-        "login": told["user"],
-        "password": password,
-        "schema": told["dbname"],
-        "extra": {"application_name": "sluice by Airflow", "cursor": "dictcursor"},
-    }
 
 
 def test_a_task_and_the_pages_reach_the_postgresql_of_a_connection(

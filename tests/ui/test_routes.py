@@ -23,6 +23,7 @@ from psycopg2.extensions import make_dsn
 from etl.services import Services
 from etl.services.process import HOST, choose_port
 from tests.support import oracle
+from tests.support.airflow.connected import as_connection
 from tests.support.databases import new_database
 from tests.support.environment import REPOSITORY
 from tests.support.pages.history import seed
@@ -107,6 +108,9 @@ class Server:
     def point_to(self, dsn: str) -> None:
         self.config.write_text(f"postgres = {json.dumps(dsn)}\nlake = 's3://none'\n")
 
+    def point_by(self, connection: str) -> None:
+        self.config.write_text(f"connections = {{postgres = {json.dumps(connection)}}}\nlake = 's3://none'\n")
+
 
 @pytest.fixture(scope="module")
 def server(services: Services, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -126,6 +130,8 @@ def server(services: Services, template: str, tmp_path_factory: pytest.TempPathF
         "AIRFLOW__API__HOST": HOST,
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://{HOST}:{port}",
+        "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
+        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"connections_file_path": str(home / "vault.json")}),
         "SLUICE_CONFIG": str(home / "sluice.toml"),
         "PYTHONPATH": str(REPOSITORY),
         "no_proxy": HOST,
@@ -141,6 +147,7 @@ def server(services: Services, template: str, tmp_path_factory: pytest.TempPathF
             passwords=passwords,
         )
         found.point_to(dsn)
+        (home / "vault.json").write_text(json.dumps({"in_the_vault": as_connection(dsn)}))
         with (home / "log").open("w") as log:
             airflow = [sys.executable, "-P", "-m", "airflow"]
             (home / "dags.py").write_text(DAGS)  # Airflow keeps the text of a serialised DAG's file
@@ -622,6 +629,27 @@ def test_with_postgresql_away_a_page_says_so(server: Server) -> None:
         assert "sluice doctor" in answer.text
     finally:
         server.point_to(server.dsn)
+
+
+def test_the_pages_reach_the_postgresql_of_a_connection_that_airflows_database_or_a_secrets_backend_keeps(
+    server: Server,
+) -> None:
+    kept = as_connection(server.dsn)
+    body = {"connection_id": "in_the_database", **kept, "extra": json.dumps(kept["extra"])}
+    signed_in = {"Authorization": f"Bearer {server.token('root')}"}
+    made = httpx.post(f"{server.address}/api/v2/connections", json=body, headers=signed_in, timeout=60)
+    assert made.status_code == 201, made.text
+    try:
+        for name in ("in_the_database", "in_the_vault"):
+            server.point_by(name)
+            assert 'href="feed/"' in server.get("/", "ada").text, name
+        server.point_by("nowhere")
+        answer = server.get("/", "ada")
+    finally:
+        server.point_to(server.dsn)
+    assert answer.status_code == 503
+    assert "names Airflow&#39;s Connection nowhere, which can&#39;t be had" in answer.text
+    assert "`airflow connections get nowhere`" in answer.text
 
 
 def test_a_ledger_that_is_not_there_yet_is_no_fault(server: Server, services: Services) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -42,13 +44,18 @@ class AirflowHome:
     """One home of Sluice and the commands in it."""
 
     settings: Settings
+    vault: Path  # Connections of a secrets backend, as JSON
 
     @property
     def environment(self) -> dict[str, str]:
         found = {
             f"SLUICE_{name.upper()}": str(getattr(self.settings, name)) for name in ("home", "jars", "dags")
         }
-        return os.environ | found | {"SLUICE_CONFIG": str(self.settings.home.parent / "sluice.toml")}
+        found["SLUICE_CONFIG"] = str(self.settings.home.parent / "sluice.toml")
+        found["SLUICE_CONNECTIONS"] = '{"webhook": "alerts"}'
+        found["AIRFLOW__SECRETS__BACKEND"] = "airflow.secrets.local_filesystem.LocalFilesystemBackend"
+        found["AIRFLOW__SECRETS__BACKEND_KWARGS"] = json.dumps({"connections_file_path": str(self.vault)})
+        return os.environ | found
 
     def sluice(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "etl.cli", *words]
