@@ -38,6 +38,7 @@ TASK_FAILED = "{{ task.task_id }} failed: " + _WHY
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
 DROPPED = "{pipeline}: of what a run read {left_out}"
 DRIFTED = "{pipeline}: for the first time since the delivery before, {drift}"
+LAGGING = "{pipeline}: {late}; `sluice consumers {pipeline}` lists all of them"
 QUESTION = "{subject} Until somebody answers, the run waits: {address}"
 WAITING = "{{ task.pipeline }} still waits, and goes on to for hours: {{ exception }}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
@@ -60,7 +61,7 @@ class WebhookNotifier(BaseNotifier):
 
     def __init__(self, *, kind: str, pipeline: str, text: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.kind = kind  # failed, question, waiting, quarantine, dropped, drift or deadline
+        self.kind = kind  # failed, question, waiting, quarantine, dropped, drift, consumer or deadline
         self.pipeline = pipeline
         self.text = text
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
 
-from etl.airflow.alerts import DRIFTED, DROPPED, QUARANTINE, WAITING, notifiers
+from etl.airflow.alerts import DRIFTED, DROPPED, LAGGING, QUARANTINE, WAITING, notifiers
 from etl.airflow.connections import environment_of
 from etl.airflow.links import QualityLink
 from etl.airflow.log_lines import harmless
@@ -43,7 +43,7 @@ from etl.airflow.task_try import TaskTry
 from etl.airflow.told import event_extra, tell_partitions, told_to
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
-from etl.common.wording import drifted, left_out, meant, records_read
+from etl.common.wording import drifted, first_few, left_out, meant, records_read
 from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
 
@@ -273,6 +273,9 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
             )
             text = DRIFTED.format(pipeline=self.pipeline, drift="; ".join(drifted(unknown, missing)))
             self.tell("drift", text, context)
+        if summary.late_consumers:
+            text = LAGGING.format(pipeline=self.pipeline, late=first_few(summary.late_consumers))
+            self.tell("consumer", text, context)
 
     def _note(self, error: RunFailed, context: Context) -> None:
         """Keep count of the tries that ended by an outage; alert once these are more than the declared retries.
@@ -290,7 +293,7 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
 
     def tell(self, kind: str, text: str, context: Context) -> None:
         self.log.warning(text)
-        self._send(kind, text, context)
+        self._send(kind, text.replace("{", "{{ '{' }}"), context)  # a name in it may look like a template
 
     def _send(self, kind: str, text: str, context: Context) -> None:
         for notifier in notifiers(kind, self.pipeline, text):

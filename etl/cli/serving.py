@@ -31,7 +31,7 @@ from etl.common.settings import load_settings
 from etl.spark.signals import leaves
 
 if TYPE_CHECKING:
-    from etl.operations.serving.consumers import ConsumerLag
+    from etl.ledger.consumers import ConsumerLag
 
 
 def publish(
@@ -145,6 +145,10 @@ def consumers(
         out.print(shown(f"no consumer{whom}; etl.changes(…, consumer=…) makes one: docs/consumers.md"))
     else:
         out.print(_lag_table(found))
+        for one in found:
+            if one.late and one.seconds is not None and one.limit_seconds is not None:
+                behind, limit = _roughly(one.seconds), _roughly(one.limit_seconds)
+                out.print(shown(f"{one.pipeline}: {one.consumer} is {behind} behind, more than {limit}"))
 
 
 def _lag_table(found: Sequence[ConsumerLag]) -> Table:

@@ -93,6 +93,7 @@ def show(out: Console, states: Sequence[State]) -> None:
             *_read(state),
             *_left_out(state),
             *_drifted(state),
+            *_behind(state),
             *_runs(state),
             *_ended(state),
         ):
@@ -146,6 +147,11 @@ def _left_out(state: State) -> Iterator[str]:
 def _drifted(state: State) -> Iterator[str]:
     for sentence in drifted(state.unknown, state.missing):
         yield f"of {state.pipeline}, in its last delivery: {sentence}"
+
+
+def _behind(state: State) -> Iterator[str]:
+    if state.late_consumers:
+        yield f"of {state.pipeline}, {first_few(state.late_consumers)}; next: `sluice consumers {state.pipeline}`"
 
 
 def _runs(state: State) -> Iterator[str]:

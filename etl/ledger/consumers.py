@@ -5,14 +5,17 @@ Every function takes a cursor inside the caller's transaction, so that the calle
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import psycopg2
 
 from etl.common.database import Cursor, row_as, rows_as
 from etl.common.errors import PlaceMoved, SetupError
 from etl.common.statements import Statements
+from etl.common.wording import visible
 
 STATEMENTS = Statements(__name__)
 
@@ -39,6 +42,42 @@ class Change:
     changed_by: int  # the delivery that made the change: itself, or the one that took its place
     commit_seq: int  # the number of that one's commit
     rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerLag:
+    """A consumer's place, and how far that is behind its pipeline's newest delivery."""
+
+    consumer: str
+    pipeline: str
+    commit_seq: int  # its place; 0: it has read nothing
+    delivery_id: int | None  # of that commit
+    newest_seq: int | None  # None: nothing is delivered
+    newest_delivery: int | None
+    deliveries: int  # committed after its place
+    rows: int  # that came or left with them
+    behind_since: dt.datetime | None  # when the first of them was committed; None: it has read all
+    seconds: float | None  # since then
+    limit_seconds: float | None  # how far it may be behind; None: that is not said
+    late: bool  # it is further
+    moved_at: dt.datetime | None  # None: never
+    created_at: dt.datetime
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateConsumer:
+    """A consumer that is further behind than its pipeline says it may be."""
+
+    pipeline: str
+    consumer: str
+    behind: dt.timedelta  # to the second
+    limit: dt.timedelta
+
+    def __str__(self) -> str:
+        return f"consumer {visible(self.consumer)} is {self.behind} behind, more than {self.limit}"
 
 
 def require_name(consumer: str) -> None:
@@ -68,6 +107,16 @@ def delivery_at(cursor: Cursor, pipeline: str, commit: int) -> int | None:
 def changes_after(cursor: Cursor, pipeline: str, after: int) -> Sequence[Change]:
     """Return what became of the pipeline's table after the commit, in the order of commits."""
     return rows_as(STATEMENTS.execute(cursor, "changes", pipeline=pipeline, after=after), Change)
+
+
+def lags(cursor: Cursor, pipeline: str | None) -> list[ConsumerLag]:
+    """Return how far each consumer is behind, of one pipeline or of all."""
+    return rows_as(STATEMENTS.execute(cursor, "lags", pipeline=pipeline), ConsumerLag)
+
+
+def late(cursor: Cursor, pipelines: Sequence[str]) -> list[LateConsumer]:
+    """Return the consumers of these pipelines that are further behind than they may be, the furthest first."""
+    return rows_as(STATEMENTS.execute(cursor, "late", pipelines=list(pipelines)), LateConsumer)
 
 
 def advance(cursor: Cursor, pipeline: str, consumer: str, *, place: int, to: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 
 import psycopg2
@@ -35,6 +36,7 @@ class PipelineRow:
     current_stream: str | None
     replaces: bool | None  # a batch took the place of all before it; None: none has
     anew: str | None  # the command of a run that begins anew; None: a run goes on from the ledger
+    consumer_lag_limit: dt.timedelta | None  # how far its consumers may be behind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +47,22 @@ class LockedPipeline:
     lease_token: str | None  # the id of the run that may commit
 
 
-def register(cursor: Cursor, pipeline: str, sink: DeclaredSink, *, anew: str | None) -> None:
+def register(
+    cursor: Cursor,
+    pipeline: str,
+    sink: DeclaredSink,
+    *,
+    anew: str | None,
+    consumer_lag_limit: dt.timedelta | None = None,
+) -> None:
     """Give the pipeline its row, and its table to nobody else, or raise TableRefused.
 
-    `anew`: the command of a run that begins anew, None where a run goes on from the ledger.
+    `anew`: the command of a run that begins anew, None where a run goes on from the ledger. `consumer_lag_limit`: how far
+    its consumers may be behind.
     """
     known = require_sink(cursor, pipeline, sink)
-    wanted = (sink.table_schema, sink.table_name, anew)
-    if known and (known.table_schema, known.table_name, known.anew) == wanted:
+    wanted = (sink.table_schema, sink.table_name, anew, consumer_lag_limit)
+    if known and (known.table_schema, known.table_name, known.anew, known.consumer_lag_limit) == wanted:
         return  # without a lock: the upsert would wait for a commit under way
     lock_registration(cursor)
     names.refuse_given_up(cursor, pipeline)
@@ -64,6 +74,7 @@ def register(cursor: Cursor, pipeline: str, sink: DeclaredSink, *, anew: str | N
         table_schema=sink.table_schema,
         table_name=sink.table_name,
         anew=anew,
+        consumer_lag_limit=consumer_lag_limit,
     )
     require_sink(cursor, pipeline, sink)
 

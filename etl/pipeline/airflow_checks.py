@@ -50,9 +50,10 @@ def _follow_problems(pipeline: Any) -> list[str]:
 def _task_problems(pipeline: Any) -> list[str]:
     """Name what is wrong with the fields that Airflow's task and DAG take."""
     found: list[str] = []
-    deadline = pipeline.deadline
-    if deadline is not None and not (isinstance(deadline, dt.timedelta) and deadline > dt.timedelta()):
-        found.append(f"deadline: {deadline!r} must be a datetime.timedelta longer than nothing")
+    for name in ("deadline", "alert_consumer_lag"):
+        limit = getattr(pipeline, name)
+        if limit is not None and not (isinstance(limit, dt.timedelta) and limit > dt.timedelta()):
+            found.append(f"{name}: {limit!r} must be a datetime.timedelta longer than nothing")
     if not _is_whole(pipeline.retries) or pipeline.retries < 0:
         found.append(f"retries: {pipeline.retries!r} must be a whole number of 0 or more")
     delay = pipeline.retry_delay

@@ -350,6 +350,9 @@ class Pipeline:
     # "keep" it in one more column `_unknown`, as JSON, or "hold" the record. Parquet is told by file: docs/reading.md.
     unknown: Unknown = "report"
     alert_quarantine_share: float | None = None  # of a run's records; beyond it an alert is sent
+    alert_consumer_lag: dt.timedelta | None = (
+        None  # of a consumer, behind the newest delivery; beyond it likewise
+    )
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
     retries: int = 3  # of a run that crashed: an outage is waited for; unless `follow` keeps it up
     retry_delay: dt.timedelta = dt.timedelta(minutes=1)  # before the first; then twice as long each time

@@ -54,7 +54,13 @@ def claim(dsn: str, pipeline: Pipeline) -> Lease:
 def make_known(cursor: Cursor, pipeline: Pipeline) -> None:
     """Register the pipeline and its table in the ledger; one that is known stays as it is. Raises TableRefused."""
     anew = None if pipeline.replayable else run_command(pipeline)
-    pipelines.register(cursor, pipeline.name, _sink(pipeline), anew=anew)
+    pipelines.register(
+        cursor,
+        pipeline.name,
+        _sink(pipeline),
+        anew=anew,
+        consumer_lag_limit=pipeline.alert_consumer_lag,
+    )
 
 
 def require_sink(cursor: Cursor, pipeline: Pipeline) -> None:

@@ -22,6 +22,18 @@ SELECT d.delivery_id FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND 
 SELECT delivery_id, change, changed_by, commit_seq, rows FROM sluice.changes(%(pipeline)s, %(after)s)
 ORDER BY commit_seq, change <> 'delete', delivery_id
 
+-- name: lags
+-- How far each consumer is behind, of one pipeline or of all.
+SELECT l.consumer, l.pipeline, l.commit_seq, l.delivery_id, l.newest_seq, l.newest_delivery, l.deliveries, l.rows, l.behind_since,
+       extract(epoch FROM now() - l.behind_since)::float8 AS seconds, extract(epoch FROM l.lag_limit)::float8 AS limit_seconds,
+       l.late, l.moved_at, l.created_at
+FROM sluice.consumer_lag l WHERE %(pipeline)s::text IS NULL OR l.pipeline = %(pipeline)s ORDER BY l.pipeline, l.consumer
+
+-- name: late
+-- The consumers of these pipelines that are further behind than they may be, the furthest first.
+SELECT l.pipeline, l.consumer, date_trunc('second', now() - l.behind_since) AS behind, l.lag_limit AS "limit"
+FROM sluice.consumer_lag l WHERE l.late AND l.pipeline = ANY(%(pipelines)s) ORDER BY behind DESC, l.pipeline, l.consumer
+
 -- name: advance
 -- Moves a place in the consumer's own transaction.
 SELECT sluice.advance(%(pipeline)s, %(consumer)s, %(place)s, %(to)s)

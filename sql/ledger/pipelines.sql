@@ -10,10 +10,11 @@ WHERE (p.table_schema, p.table_name) = (%(table_schema)s, %(table_name)s) AND p.
 
 -- name: register_pipeline
 -- Makes sure that the pipeline has its row; returns nothing.
-INSERT INTO sluice.pipeline (name, table_schema, table_name, anew)
-VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s, %(anew)s)
+INSERT INTO sluice.pipeline (name, table_schema, table_name, anew, consumer_lag_limit)
+VALUES (%(pipeline)s, %(table_schema)s, %(table_name)s, %(anew)s, %(consumer_lag_limit)s)
 ON CONFLICT (name) DO UPDATE
-SET table_schema = excluded.table_schema, table_name = excluded.table_name, anew = excluded.anew
+SET table_schema = excluded.table_schema, table_name = excluded.table_name, anew = excluded.anew,
+    consumer_lag_limit = excluded.consumer_lag_limit
 WHERE (pipeline.table_schema, pipeline.table_name) = (excluded.table_schema, excluded.table_name)
    OR NOT EXISTS (SELECT FROM sluice.delivery d WHERE d.pipeline = excluded.name)
 
@@ -37,7 +38,7 @@ UPDATE sluice.pipeline SET commit_seq = %(number)s WHERE name = %(pipeline)s AND
 
 -- name: pipeline_row
 -- The pipeline's row as it is, without a lock.
-SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces, p.anew
+SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces, p.anew, p.consumer_lag_limit
 FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 
 -- name: lock_pipeline

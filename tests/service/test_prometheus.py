@@ -54,6 +54,7 @@ def test_figures_are_the_ledgers(events: Delivering) -> None:
         events.session.stream_id,
         events.session.lease.run_id,
     )
+    events.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '2 hours'")
     found = told(events)
     pipeline, stream = ("pipeline", "events"), ("kind", "stream")
     own = {name: value for (name, labels), value in found.items() if labels == (pipeline,)}
@@ -76,6 +77,7 @@ def test_figures_are_the_ledgers(events: Delivering) -> None:
         "sluice_source_lag_records": 7,
         "sluice_running_runs": 1,
         "sluice_lineage_unsent_events": 0,
+        "sluice_consumer_lag_limit_seconds": 7200,
     }
     assert found["sluice_last_batch_phase_seconds", (("phase", "transaction"), pipeline)] == 0.25
     assert found["sluice_attempts", (("outcome", "delivered"), pipeline)] == 2

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,18 @@ def test_drift_is_told_of_the_last_delivery_that_read_records(events: Delivering
     assert state(events).unknown == {"shop": 2}
     events.deliver(ROWS)
     assert state(events).unknown == {}
+
+
+def test_a_consumer_that_is_further_behind_than_it_may_be_is_told(events: Delivering) -> None:
+    events.deliver(ROWS)
+    events.execute("INSERT INTO sluice.consumer (pipeline, name) VALUES ('events', 'delays')")
+    events.execute("UPDATE sluice.delivery SET committed_at = now() - interval '3 hours'")
+    assert state(events).late_consumers == []
+    events.pipeline = replace(events.pipeline, alert_consumer_lag=dt.timedelta(hours=2))
+    events.restart()
+    [told] = state(events).late_consumers
+    assert re.fullmatch(r"consumer delays is 3:00:\d\d behind, more than 2:00:00", told)
+    assert f"of events, {told}; next: `sluice consumers events`" in said(events)
 
 
 def test_a_run_says_what_comes_next_only_where_something_landed(events: Delivering) -> None:

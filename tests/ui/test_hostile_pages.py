@@ -145,6 +145,9 @@ def poison(cursor: psycopg2.extensions.cursor, delivery: int, text: str) -> None
                                              decided_at)
            SELECT stream_id, batch_id, 'feed', ARRAY[%(text)s], %(report)s, 'accept', %(text)s, %(text)s, now()
            FROM sluice.delivery WHERE delivery_id = %(delivery)s""",
+        """INSERT INTO sluice.consumer (pipeline, name, commit_seq, delivery_id)
+           SELECT 'feed', %(text)s, commit_seq, delivery_id FROM sluice.delivery WHERE delivery_id = %(delivery)s""",
+        "UPDATE sluice.pipeline SET consumer_lag_limit = interval '1 second'",
         """INSERT INTO sluice.airflow_try (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number,
                                            outcome, message, remedy, run_id)
            VALUES (left(%(text)s, 200), left(%(text)s, 500), %(text)s, 1, 'feed', %(text)s, 0, %(text)s, %(text)s, %(text)s,

@@ -48,6 +48,9 @@ UPDATE sluice.airflow_try SET outcome = 'CheckpointLost', message = %(long)s, re
 UPDATE sluice.run SET outcome = 'CheckpointLost', message = %(long)s, remedy = %(long)s WHERE pipeline = 'failing';
 UPDATE sluice.quality SET state = 'flawed' WHERE pipeline = 'flawed';
 UPDATE sluice.delivery SET records = 1234567, dropped = 7654321 WHERE pipeline = 'flawed';
+UPDATE sluice.pipeline SET consumer_lag_limit = interval '1 hour';
+INSERT INTO sluice.consumer (pipeline, name, commit_seq, delivery_id, moved_at)
+SELECT pipeline, %(long)s || commit_seq, commit_seq, delivery_id, now() FROM sluice.delivery WHERE batch_id < 3;
 INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, malformed, lapsed, report)
 SELECT stream_id, 9999, pipeline, ARRAY[%(long)s], ARRAY[%(long)s], %(long)s,
        (SELECT report FROM sluice.quality ORDER BY delivery_id DESC LIMIT 1)

@@ -14,6 +14,7 @@ from itertools import takewhile
 from etl.airflow.pages import charts, formatting
 from etl.airflow.pages.choices import ReleaseRequest, StopChoice
 from etl.airflow.pages.columns import columns_of
+from etl.airflow.pages.consumers import consumers_of, late_by_pipeline
 from etl.airflow.pages.heatmap import COLUMNS, TABLE_FAILED, Heatmap, heatmap, width
 from etl.airflow.pages.held_rows import Wanted, fetch_held
 from etl.airflow.pages.progress import progress_charts, progress_of
@@ -60,6 +61,7 @@ from etl.airflow.questions.question import SeenStop, decisions_on
 from etl.common.database import Cursor
 from etl.common.wording import pluralize
 from etl.ledger import activity
+from etl.ledger.consumers import LateConsumer
 from etl.pipeline.dag_names import RUN_TASK
 
 STRIP = 30  # batches of each pipeline in the overview
@@ -86,6 +88,7 @@ class Overview:
     row: PipelineRow
     strip: Sequence[LatestRow]  # oldest first
     declared: bool  # Airflow has a DAG of it
+    late: Sequence[LateConsumer]  # the furthest behind first
 
     @property
     def summary(self) -> str:
@@ -120,12 +123,17 @@ def overview(
     strips: dict[str, list[LatestRow]] = {}
     for one in reversed(latest):
         strips.setdefault(one.pipeline, []).append(one)
-    known_to_airflow = declared(names)
+    known_to_airflow, late = declared(names), late_by_pipeline(cursor, names)
     return render(
         "overview.html",
         frame,
         lines=[
-            Overview(row=row, strip=strips.get(row.pipeline, ()), declared=row.pipeline in known_to_airflow)
+            Overview(
+                row=row,
+                strip=strips.get(row.pipeline, ()),
+                declared=row.pipeline in known_to_airflow,
+                late=late.get(row.pipeline, ()),
+            )
             for row in listed
         ],
         following=start + PIPELINES if len(rows) > start + PIPELINES else None,
@@ -153,6 +161,7 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
         begun=new_streams(old_first),
         held=held,
         columns=columns_of(cursor, row.delivery_id),
+        consumers=consumers_of(cursor, name, row.now),
         running=activity.running(cursor, name),
         progress_rows=progress_rows[:LISTED],
         progress=progress_charts(progress_rows[::-1]),

@@ -164,6 +164,12 @@ FAMILIES = (
         column="seconds",
         labels=CONSUMER,
     ),
+    Family(
+        name="sluice_consumer_lag_limit_seconds",
+        says="How long what is delivered may wait for a consumer, where that is declared",
+        of="pipelines",
+        column="lag_limit",
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from etl.common.database import Cursor, row, transaction
 from etl.common.migrations import migrate
 from etl.common.statements import Statements
-from etl.ledger import activity, streams
+from etl.ledger import activity, consumers, streams
 from etl.ledger.activity import BatchProgress, Ended, Run, Running
 from etl.ledger.diagnosis import Diagnosis, diagnose
 from etl.ledger.stops import open_stops
@@ -50,6 +50,7 @@ class State:
         default_factory=dict
     )  # records of the last delivery by field beyond the schema
     missing: Mapping[str, int] = field(default_factory=dict)  # the same by column that their files lack
+    late_consumers: Sequence[str] = ()  # a phrase for each that is further behind than it may be
     promise: str | None = None  # of a pipeline whose source can't be read again: what a run of it keeps to
     batches: Sequence[BatchProgress] = ()  # newest first, of a pipeline that is looked at by itself
     runs: Sequence[Run] = ()  # likewise
@@ -108,6 +109,7 @@ def _state(cursor: Cursor, pipeline: Pipeline, most: int) -> State:
         next=diagnosis.next,
         standing=stands.get("standing", "new"),
         failing_since=stands.get("failing_since"),
+        late_consumers=[str(one) for one in consumers.late(cursor, [name])],
         promise=None if pipeline.replayable else promise(pipeline),
         running=now,
         ended=ended,

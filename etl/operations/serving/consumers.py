@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from etl.common.database import rows_as, transaction
+from etl.common.database import transaction
 from etl.common.errors import SetupError
 from etl.common.migrations import migrate
 from etl.common.statements import Statements
 from etl.common.wording import meant
-from etl.ledger.consumers import require_name
+from etl.ledger import consumers
+from etl.ledger.consumers import ConsumerLag, require_name
 from etl.ledger.pipelines import pipeline_row
 from etl.operations.serving import lake_place
 from etl.sinks.lake.lake import TableLocation
@@ -25,31 +24,11 @@ STATEMENTS = Statements(__name__)
 START, NEWEST = "start", "newest"  # places that every pipeline has
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsumerLag:
-    """A consumer's place, and how far that is behind its pipeline's newest delivery."""
-
-    consumer: str
-    pipeline: str
-    commit_seq: int  # its place; 0: it has read nothing
-    delivery_id: int | None  # of that commit
-    newest_seq: int | None  # None: nothing is delivered
-    newest_delivery: int | None
-    deliveries: int  # committed after its place
-    rows: int  # that came or left with them
-    behind_since: dt.datetime | None  # when the first of them was committed; None: it has read all
-    seconds: float | None  # since then
-    moved_at: dt.datetime | None  # None: never
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def lags(dsn: str, pipeline: str | None = None) -> Sequence[ConsumerLag]:
     """Read how far each consumer is behind, of one pipeline or of all."""
     migrate(dsn)
     with transaction(dsn, one_snapshot=True) as cursor:
-        return rows_as(STATEMENTS.execute(cursor, "lags", pipeline=pipeline), ConsumerLag)
+        return consumers.lags(cursor, pipeline)
 
 
 def put(workspace: Workspace, pipeline: str, consumer: str, after: str) -> int:

@@ -11,6 +11,7 @@ FROM sluice.delivery d WHERE d.pipeline = ANY(%(names)s) GROUP BY d.pipeline, d.
 -- name: pipelines
 -- How each pipeline stands: its last batch, how long the parts of that took, what it left to read, and what is held now.
 SELECT p.name AS pipeline, q.standing, last.committed, last.share, batch.phases_ms, batch.seconds, batch.behind, batch.watermark,
+       extract(epoch FROM p.consumer_lag_limit)::float8 AS lag_limit,
        (SELECT count(*) FROM sluice.quarantine h WHERE h.pipeline = p.name AND h.status = 'held') AS held,
        (SELECT count(*) FROM sluice.run r WHERE r.pipeline = p.name AND r.ended_at IS NULL) AS running,
        (SELECT count(*) FROM sluice.lineage_event e JOIN sluice.delivery d USING (delivery_id)

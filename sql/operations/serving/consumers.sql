@@ -1,9 +1,3 @@
--- name: lags
--- How far each consumer is behind, of one pipeline or of all.
-SELECT l.consumer, l.pipeline, l.commit_seq, l.delivery_id, l.newest_seq, l.newest_delivery, l.deliveries, l.rows, l.behind_since,
-       extract(epoch FROM now() - l.behind_since)::float8 AS seconds, l.moved_at
-FROM sluice.consumer_lag l WHERE %(pipeline)s::text IS NULL OR l.pipeline = %(pipeline)s ORDER BY l.pipeline, l.consumer
-
 -- name: commits
 -- The pipeline's newest commit (0: none yet), and that of one of its deliveries (null: it has no such delivery).
 SELECT coalesce((SELECT max(n.commit_seq) FROM sluice.delivery n WHERE n.pipeline = p.name), 0), d.commit_seq
