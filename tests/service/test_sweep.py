@@ -14,9 +14,10 @@ import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.table import StaticTable
 
-from etl.common.database import Cursor
+from etl.common.database import Cursor, transaction
 from etl.common.errors import ContractBroken, NeedsPerson, SetupError
 from etl.common.steps import Step
+from etl.ledger.telemetry.metrics import families
 from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import SweepReport, sweep, sweep_lake
 from etl.pipeline import Append, Replace
@@ -116,6 +117,38 @@ def test_what_a_killed_attempt_left_vanishes(events: Delivering, step: Step) -> 
     events.deliver(rows(30, start=40))
     assert audit(events.place, events.pipeline).clean
     assert swept(events).objects == []
+
+
+def told(events: Delivering) -> dict[str, float]:
+    """Return what metrics tell of orphans, by their names."""
+    with transaction(events.dsn, one_snapshot=True) as cursor:
+        found = [one for one in families(cursor) if "orphan" in one.name]
+    return {one.name: sample.value for one in found for sample in one.samples}
+
+
+def test_what_nothing_refers_to_is_a_metric_as_the_last_audit_or_sweep_saw_it(events: Delivering) -> None:
+    assert told(events) == {}
+    left = of_attempt(events, kill(events, Step.STAGED))
+    events.restart()
+    size = sum(
+        one.bytes
+        for table in (events.table, events.quarantine)
+        for one in stored(s3_client(events.place.lake.store), table.location)
+        if one.uri in left
+    )
+    seen = []
+    for look in (lambda: audit(events.place, events.pipeline), lambda: swept(events, horizon=WEEK)):
+        look()  # within the horizon it stays
+        found = told(events)
+        assert found["sluice_orphaned_objects"] == len(left) > 0
+        assert found["sluice_orphaned_bytes"] == size > 0
+        seen.append(found["sluice_orphans_seen_timestamp_seconds"])
+    assert seen == sorted(set(seen))
+    age(events)
+    swept(events, dry_run=True)
+    assert told(events) == found
+    swept(events)
+    assert told(events)["sluice_orphaned_objects"] == told(events)["sluice_orphaned_bytes"] == 0
 
 
 def test_a_dry_run_removes_nothing(events: Delivering) -> None:

@@ -132,10 +132,23 @@ FAMILIES = (
     ),
     Family(
         name="sluice_attempts",
-        says="Attempts by their outcome; what those left on S3 that were not delivered is the sweep's",
+        says="Attempts by their outcome",
         of="attempts",
         column="attempts",
         labels=("pipeline", "outcome"),
+    ),
+    Family(
+        name="sluice_orphaned_objects",
+        says="Objects on S3 that nothing refers to, as the last sweep or audit left or saw them",
+        of="orphans",
+        column="objects",
+    ),
+    Family(name="sluice_orphaned_bytes", says="Their size", of="orphans", column="bytes"),
+    Family(
+        name="sluice_orphans_seen_timestamp_seconds",
+        says="When that sweep or audit was",
+        of="orphans",
+        column="seen",
     ),
     Family(
         name="sluice_lineage_unsent_events",
@@ -230,5 +243,6 @@ def _read(cursor: Cursor, keep: Keep) -> dict[str, list[Found]]:
         "deliveries": rows(STATEMENTS.execute(cursor, "deliveries", names=names)),
         "runs": rows(STATEMENTS.execute(cursor, "runs", names=names)),
         "attempts": rows(STATEMENTS.execute(cursor, "attempts", names=names)),
+        "orphans": rows(STATEMENTS.execute(cursor, "orphans", names=names)),
         "consumers": rows(STATEMENTS.execute(cursor, "consumers", names=names)),
     }

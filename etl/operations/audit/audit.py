@@ -32,6 +32,7 @@ from etl.ledger.deliveries import (
     deliveries_in_force,
     inputs_by_delivery,
 )
+from etl.ledger.telemetry import orphans
 from etl.operations.audit.compare import (
     LAKE,
     TABLE,
@@ -131,6 +132,8 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         read = inputs_by_delivery(cursor, pipeline.name)
         stream = streams.current_stream(cursor, pipeline.name)
     differences = file_differences(said.files, snapshots[0] | snapshots[1], listed)
+    found = _orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held))
+    orphans.note(dsn, pipeline.name, [one.bytes for one in found], seen_by="audit")
     differences += _row_differences(pipeline, said, recounted) if recounted else []
     inputs = _changed_inputs(read, workspace.settings.landing)
     if lost:
@@ -141,7 +144,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         deliveries=len(said.held),
         rows=_rows_read(recounted) if recounted else {},
         differences=differences,
-        orphans=_orphans(dsn, tables, retained, listed, manifests, seen=_last_commit(said.held)),
+        orphans=found,
         changed_inputs=[what for whats in inputs.changes.values() for what in whats],
         changed_deliveries=inputs.changes,
         undelivered=_undelivered(pipeline, read, workspace.settings.landing),

@@ -11,8 +11,8 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -24,6 +24,7 @@ from etl.common.wording import pluralize
 from etl.ledger import deliveries, leases, pipelines
 from etl.ledger.pointers import CATALOG
 from etl.ledger.stops import open_stops
+from etl.ledger.telemetry import orphans
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.kinds.open import stream_of
@@ -87,9 +88,6 @@ class SweepReport:
     kept: Mapping[str, int]  # why -> objects that no retained metadata needs
     reports: int = 0  # of deliveries older than the retention of quality
     progress: int = 0  # batches of earlier streams whose progress was kept
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lines(self) -> list[str]:
         """Return the report in lines for people."""
@@ -200,7 +198,7 @@ def sweep_lake(
         decided = _decide(cursor, pipeline, tables, candidates, uploads or [], horizon, check)
         if dry_run:
             cursor.connection.rollback()  # attempts are not fenced for a look
-    doomed, kept = _choose(dsn, pipeline, tables, candidates, decided)
+    doomed, kept, left = _choose(dsn, pipeline, tables, candidates, decided)
     aborted = [one for one in uploads or [] if (known := decided.attempt(one.uri)) and known.closed]
     staging = list(decided.staging)
     if not dry_run:
@@ -208,6 +206,7 @@ def sweep_lake(
         _abort(client, aborted)
         busy = drop_staging_left(dsn, staging)
         staging = [table for table in staging if table not in busy]
+        orphans.note(dsn, pipeline.name, left, seen_by="sweep")
     return SweepReport(
         pipeline=pipeline.name,
         dry_run=dry_run,
@@ -287,34 +286,37 @@ def _choose(
     tables: Sequence[LakeTable],
     candidates: Sequence[Stored],
     decided: _Decided,
-) -> tuple[list[Removed], dict[str, int]]:
-    """Return what to remove; and of the rest that no metadata needs, how much is left and why."""
+) -> tuple[list[Removed], dict[str, int], list[int]]:
+    """Return what to remove; and of the rest that no metadata needs, how much is left and why, and the size of each."""
     needed = set(decided.manifests)
     for table, pointers, current in zip(tables, decided.pointers, decided.current, strict=True):
         needed |= _needed(table, pointers, current)
+    unneeded = {
+        one.uri: one.bytes
+        for one in candidates
+        if one.uri not in needed and not marker.is_marker(one.uri, tables)
+    }
     doomed: list[Removed] = []
     kept: Counter[str] = Counter()
-    for one in candidates:
-        if one.uri in needed or marker.is_marker(one.uri, tables):
-            continue
-        attempt = decided.attempt(one.uri)
+    for uri, size in unneeded.items():
+        attempt = decided.attempt(uri)
         if attempt is None:
             kept["PostgreSQL does not know what wrote them"] += 1
         elif not attempt.closed:
             kept["their attempts are open, or still to be recovered"] += 1
         elif not attempt.dead:
             kept["their attempts ended within the backup horizon"] += 1
-        elif one.uri in decided.to_take_back:
+        elif uri in decided.to_take_back:
             kept[f"a consumer has still to take their rows back: see `sluice consumers {pipeline.name}`"] += 1
         else:
-            found = Removed(
-                uri=one.uri, bytes=one.bytes, delivery_id=attempt.delivery_id, state=attempt.state
-            )
+            found = Removed(uri=uri, bytes=size, delivery_id=attempt.delivery_id, state=attempt.state)
             doomed.append(found)
     live = _live(dsn, pipeline, [one.uri for one in doomed])
     if live:
         kept["the ledger has them live and no metadata has: see `sluice audit`"] = len(live)
-    return [one for one in doomed if one.uri not in live], dict(kept)
+    removed = [one for one in doomed if one.uri not in live]
+    left = unneeded.keys() - {one.uri for one in removed}
+    return removed, dict(kept), [unneeded[uri] for uri in left]
 
 
 def _needed(table: LakeTable, pointers: Sequence[str], current: str | None) -> set[str]:

@@ -38,6 +38,11 @@ ORDER BY r.pipeline, r.kind, r.outcome
 SELECT a.pipeline, coalesce(a.outcome, 'open') AS outcome, count(*) AS attempts FROM sluice.attempt a
 WHERE a.pipeline = ANY(%(names)s) GROUP BY a.pipeline, a.outcome ORDER BY a.pipeline, 2
 
+-- name: orphans
+-- What the last sweep or audit of each pipeline saw on S3 that nothing refers to.
+SELECT o.pipeline, o.objects, o.bytes, extract(epoch FROM o.seen_at)::float8 AS seen FROM sluice.orphans o
+WHERE o.pipeline = ANY(%(names)s) ORDER BY o.pipeline
+
 -- name: consumers
 -- How far each consumer is behind.
 SELECT l.pipeline, l.consumer, l.deliveries, l.rows, coalesce(extract(epoch FROM now() - l.behind_since), 0)::float8 AS seconds

@@ -1,0 +1,22 @@
+"""Keeps how many objects of a pipeline nothing refers to, as its last sweep or audit saw them on S3.
+
+Only these two list a bucket, so what is told between them is as old as the newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from etl.common.database import transaction
+from etl.common.statements import Statements
+
+STATEMENTS = Statements(__name__)
+
+
+def note(dsn: str, pipeline: str, sizes: Collection[int], *, seen_by: Literal["audit", "sweep"]) -> None:
+    """Put on record the orphaned objects that were seen, given by their sizes in bytes."""
+    with transaction(dsn) as cursor:
+        STATEMENTS.execute(
+            cursor, "note", pipeline=pipeline, objects=len(sizes), bytes=sum(sizes), seen_by=seen_by
+        )
