@@ -111,7 +111,7 @@ class Settings(BaseSettings):
     quality_retention: timedelta | None = None  # of reports and sketches, which `sluice sweep` then takes out
     alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
     log: Literal["text", "json"] = "text"  # what a command writes to standard error
-    otlp: str | None = None  # http(s) address that the spans of a run go to; None: none
+    otlp: str | None = None  # http(s) address that the spans and metrics of a run go to; None: none
     openlineage: SecretStr | None = (
         None  # http(s) address or file that an event of each delivery goes to; None: none
     )

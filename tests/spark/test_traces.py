@@ -1,18 +1,23 @@
-"""A run is one tree of spans under the trace that started it: its batches, and where the time of each went."""
+"""A run is one tree of spans under the trace that started it, and at its end the collector has the ledger's metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from etl.common import steps
+from etl.common.database import transaction
 from etl.common.errors import ContractBroken
 from etl.common.steps import PHASES
+from etl.ledger.telemetry.metrics import families
 from tests.support.data.orders import NAME, Order, orders
 from tests.support.home import Home
 from tests.support.receivers import Receiver, receiving
@@ -33,17 +38,34 @@ def traced(home: Home, collector: Receiver) -> Home:
 
 def spans(collector: Receiver) -> list[Span]:
     found = []
-    for path, body in collector.taken:
-        assert path == "/v1/traces"
+    for body in posted(collector, "/v1/traces"):
         for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            named = {one.key: one.value.string_value for one in of_resource.resource.attributes}
-            assert named["service.name"] == "sluice"
+            assert named(of_resource.resource.attributes)["service.name"] == "sluice"
             found += [span for scope in of_resource.scope_spans for span in scope.spans]
     return found
 
 
+def metrics(collector: Receiver) -> dict[str, Metric]:
+    """Return what the one request with metrics had, by their names."""
+    [body] = posted(collector, "/v1/metrics")
+    [of_resource] = ExportMetricsServiceRequest.FromString(body).resource_metrics
+    assert named(of_resource.resource.attributes)["service.name"] == "sluice"
+    [scope] = of_resource.scope_metrics
+    assert len({one.name for one in scope.metrics}) == len(scope.metrics)
+    return {one.name: one for one in scope.metrics}
+
+
+def posted(collector: Receiver, path: str) -> list[bytes]:
+    assert {one for one, _ in collector.taken} <= {"/v1/traces", "/v1/metrics"}
+    return [body for taken, body in collector.taken if taken == path]
+
+
 def attributes(span: Span) -> dict[str, str | int]:
-    return {one.key: one.value.string_value or one.value.int_value for one in span.attributes}
+    return named(span.attributes)
+
+
+def named(pairs: Iterable[KeyValue]) -> dict[str, str | int]:
+    return {one.key: one.value.string_value or one.value.int_value for one in pairs}
 
 
 def test_a_run_is_one_tree_under_the_trace_that_started_it(
@@ -73,6 +95,18 @@ def test_a_run_is_one_tree_under_the_trace_that_started_it(
         assert batch.end_time_unix_nano <= root.end_time_unix_nano
     assert {span.status.code for span in found} == {Status.STATUS_CODE_UNSET}
 
+    with transaction(home.place.services.postgres, one_snapshot=True) as cursor:
+        told = {one.name: one for one in families(cursor) if one.samples}
+    sent = metrics(collector)
+    assert sent.keys() == told.keys()
+    for name, metric in sent.items():
+        points = metric.sum.data_points if told[name].type == "counter" else metric.gauge.data_points
+        values = [(named(one.attributes), one.as_double or one.as_int) for one in points]
+        assert values == [(one.labels, one.value) for one in told[name].samples], name
+    rows = sent["sluice_delivered_rows"].sum
+    assert (rows.is_monotonic, rows.data_points[0].as_int) == (True, 18)
+    assert rows.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+
     collector.taken.clear()
     home.land("orders/d.jsonl", [Order(id=None)])
     with pytest.raises(ContractBroken):
@@ -81,6 +115,8 @@ def test_a_run_is_one_tree_under_the_trace_that_started_it(
     assert {failed[name].status.message for name in ("run", "batch")} == {"ContractBroken"}
     assert failed["stage"].status.code == Status.STATUS_CODE_UNSET
     assert "transaction" not in failed
+    [how] = metrics(collector)["sluice_pipeline_standing"].gauge.data_points
+    assert named(how.attributes) == {"pipeline": NAME, "standing": "stopped"}
     assert steps._observers == ()
 
 

@@ -1,4 +1,7 @@
-"""Tells where a run's time goes by OpenTelemetry, where the setting is on; off, nothing is observed or imported."""
+"""Tells where a run's time goes and how its pipeline stands by OpenTelemetry, where the setting is on.
+
+Off, nothing is observed, read or imported.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ T = TypeVar("T")
 def traced(
     deliver: Callable[Concatenate[Workspace, Pipeline, P], T],
 ) -> Callable[Concatenate[Workspace, Pipeline, P], T]:
-    """Send one tree of spans of what `deliver` does, where the setting is on; a collector that is away fails nothing."""
+    """Send one tree of spans of what `deliver` does, and the pipeline's metrics at its end, where the setting is on.
+
+    A collector that is away fails nothing.
+    """
 
     @wraps(deliver)
     def tracing(workspace: Workspace, pipeline: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -32,10 +38,14 @@ def traced(
                 "SLUICE_OTLP is set, and OpenTelemetry is not installed",
                 remedy="install Sluice with its extra: sluice[opentelemetry]; or unset SLUICE_OTLP",
             )
+        from etl.runs.telemetry.otlp_metrics import send_metrics
         from etl.runs.telemetry.tracing import spans_of
 
-        with spans_of(address, deliver.__name__, pipeline.name):
-            return deliver(workspace, pipeline, *args, **kwargs)
+        try:
+            with spans_of(address, deliver.__name__, pipeline.name):
+                return deliver(workspace, pipeline, *args, **kwargs)
+        finally:
+            send_metrics(address, workspace.services.postgres, pipeline.name)
 
     return tracing
 

@@ -31,8 +31,7 @@ KEYS = ("pipeline", "run", "batch", "delivery")  # of what the process is at wor
 @contextmanager
 def spans_of(address: str, command: str, pipeline: str) -> Iterator[None]:
     """Send the spans of what is delivered within to the collector at `address`; the last of them at its end."""
-    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "sluice"}
-    provider = TracerProvider(resource=Resource.create({**named, "service.version": version("sluice")}))
+    provider = TracerProvider(resource=resource())
     exporter = OTLPSpanExporter(endpoint=f"{address}/v1/traces", timeout=TIMEOUT)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     tracer = provider.get_tracer("sluice", version("sluice"))
@@ -50,6 +49,12 @@ def spans_of(address: str, command: str, pipeline: str) -> Iterator[None]:
         root.set_attributes(_at_work("pipeline", "run"))
         root.end()
         provider.shutdown()
+
+
+def resource() -> Resource:
+    """Return what names this service to a collector: as OTEL_SERVICE_NAME has it, else `sluice`."""
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "sluice"}
+    return Resource.create({**named, "service.version": version("sluice")})
 
 
 def _parent() -> Context:
