@@ -141,5 +141,5 @@ def open_pipeline(
         rules=rules,
         state=state,
         sinks=sinks,
-        lineage=lineage_note(workspace.settings, pipeline),
+        lineage=lineage_note(workspace.settings, pipeline, source, frame),
     )

@@ -282,7 +282,7 @@ class Source(ABC):
 
         marked = self._marked(name, records)
         if counted:
-            marked = marked.observe(self._observations[name], *self._counts(name))
+            marked = marked.observe(self.observed_as[name], *self._counts(name))
         row = F.col(REPORT).isNull()
         if self.pipeline.all_streams[name].holds_good_records:
             row &= F.col(WHY).isNull()
@@ -306,10 +306,10 @@ class Source(ABC):
     @property
     def observations(self) -> Collection[str]:
         """Return what each stream's counts are observed as."""
-        return self._observations.values()
+        return self.observed_as.values()
 
     @property
-    def _observations(self) -> dict[str | None, str]:
+    def observed_as(self) -> dict[str | None, str]:
         """Name what each stream's counts are observed as."""
         return {name: OBSERVATION if name is None else f"{OBSERVATION} {name}" for name in self.fields}
 

@@ -101,6 +101,16 @@ def test_each_delivery_is_one_event_sent_once_and_again_when_asked(
     assert {one["outputFacets"]["outputStatistics"]["rowCount"] for one in (table, lake)} == {11}
     columns = [one["name"] for one in lake["facets"]["schema"]["fields"]]
     assert columns == ["id", "shop", "amount", "at", "city"]
+    made_of = {
+        name: [(one["name"], one["field"], one["transformations"]) for one in column["inputFields"]]
+        for name, column in table["facets"]["columnLineage"]["fields"].items()
+    }
+    shops, same = f"{home.landing}/reference/shops.csv", [{"type": "DIRECT", "subtype": "IDENTITY"}]
+    assert made_of == {name: [(folder["name"], name, same)] for name in columns[:4]} | {
+        "city": [(shops, "city", same)]
+    }
+    decides = {(one["name"], one["field"]) for one in lake["facets"]["columnLineage"]["dataset"]}
+    assert decides == {(folder["name"], "shop"), (shops, "shop")}
     rules = {one["name"]: one for one in table["facets"]["dataQualityAssertions"]["assertions"]}
     assert len(rules) == 3
     found = rules[NEGATIVE]

@@ -24,6 +24,7 @@ class LineageNote:
 
     sources: tuple[str | None, ...]  # the folder of each source; None: it reads no files
     parent: str | None  # the run that asked for it: namespace/job/run
+    made_of: Mapping[str, Any] | None = None  # what its columns are made of, as `ToldDelivery` has it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,9 @@ class ToldDelivery:
     table_name: str
     columns: Sequence[Mapping[str, str]] | None  # each with name and type; None: not noted
     sources: Sequence[str | None] | None  # likewise
+    # Likewise, with the fields that make `columns` and decide on `rows`; and the stream of each source and topic, by which
+    # a field of a stream is one of each of its inputs.
+    made_of: Mapping[str, Any] | None
     parent: str | None
     dag_id: str | None
     dag_run_id: str | None
@@ -112,6 +116,7 @@ def note(cursor: Cursor, delivery_id: int, columns: Sequence[tuple[str, str]], n
         columns=Json([{"name": name, "type": kind} for name, kind in columns]),
         sources=list(noted.sources),
         parent=noted.parent,
+        made_of=None if noted.made_of is None else Json(noted.made_of),
     )
 
 

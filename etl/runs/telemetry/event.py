@@ -44,6 +44,7 @@ from etl.common.database import Cursor
 from etl.common.errors import SetupError
 from etl.ledger.telemetry import lineage
 from etl.ledger.telemetry.lineage import ReadFiles, ReadTopic, ToldDelivery, ToldRule
+from etl.runs.telemetry.column_facet import Origin, column_facet
 from etl.runs.workspace import Workspace
 from etl.sinks.lake.lake import TableLocation
 
@@ -87,8 +88,7 @@ def event_of(cursor: Cursor, workspace: Workspace, delivery_id: int) -> RunEvent
         raise SetupError(
             f"There is no delivery {delivery_id}", remedy="`sluice deliveries PIPELINE` lists the deliveries"
         )
-    files = lineage.files(cursor, delivery_id, most=MOST)
-    topics = lineage.topics(cursor, delivery_id)
+    read = list(_read(cursor, workspace, told))
     return RunEvent(
         eventTime=told.committed_at.isoformat(),
         eventType=RunState.COMPLETE,
@@ -102,12 +102,8 @@ def event_of(cursor: Cursor, workspace: Workspace, delivery_id: int) -> RunEvent
                 )
             },
         ),
-        inputs=[
-            *(_files(one, told.sources) for one in files),
-            *(_lookup(one["uri"], one["size"]) for files in told.lookups.values() for one in files),
-            *(_topic(one, workspace.settings.kafka) for one in topics),
-        ],
-        outputs=list(_outputs(cursor, workspace, told)),
+        inputs=[one for _, one in read],
+        outputs=list(_outputs(cursor, workspace, told, column_facet(told.made_of, read))),
     )
 
 
@@ -162,6 +158,19 @@ def _parent(told: ToldDelivery) -> parent_run.ParentRunFacet | None:
     )
 
 
+def _read(cursor: Cursor, workspace: Workspace, told: ToldDelivery) -> Iterator[tuple[Origin, InputDataset]]:
+    """Yield what the delivery read, each with what the plan of its transform knows it as."""
+    streams, of_topics = (told.made_of or {}).get("streams", ()), (told.made_of or {}).get("topics", {})
+    for files in lineage.files(cursor, told.delivery_id, most=MOST):
+        stream = streams[files.source] if files.source < len(streams) else ""
+        yield (False, stream), _files(files, told.sources)
+    for name, found in told.lookups.items():
+        for one in found:
+            yield (True, name), _lookup(one["uri"], one["size"])
+    for topic in lineage.topics(cursor, told.delivery_id):
+        yield (False, of_topics.get(topic.topic, "")), _topic(topic, workspace.settings.kafka)
+
+
 def _files(read: ReadFiles, sources: Sequence[str | None] | None) -> InputDataset:
     """Return the folder of a source as a data set, of which a delivery read some files."""
     noted = sources[read.source] if sources and read.source < len(sources) else None
@@ -205,9 +214,13 @@ def _place(place: str) -> S3 | LocalFileSystem:
     return LocalFileSystem(unquote(parts.path) if parts.scheme else place)
 
 
-def _outputs(cursor: Cursor, workspace: Workspace, told: ToldDelivery) -> Iterator[OutputDataset]:
-    """Yield both sinks' tables, each with its columns, what came into it, and how the suite judged that."""
+def _outputs(
+    cursor: Cursor, workspace: Workspace, told: ToldDelivery, made_of: DatasetFacet | None
+) -> Iterator[OutputDataset]:
+    """Yield both sinks' tables, each with its columns, what they are made of, what came, and how the suite judged that."""
     facets: dict[str, Any] = {}  # the library takes verdicts for facets of inputs; the rows judged are these
+    if made_of is not None:
+        facets["columnLineage"] = made_of
     if told.columns is not None:
         fields = [
             schema_dataset.SchemaDatasetFacetFields(name=one["name"], type=one["type"])

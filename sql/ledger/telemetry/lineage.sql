@@ -1,7 +1,7 @@
 -- name: note
 -- Puts a delivery on record as one to send an event for, in its own commit.
-INSERT INTO sluice.lineage_event (delivery_id, columns, sources, parent)
-VALUES (%(delivery)s, %(columns)s, %(sources)s::text[], %(parent)s)
+INSERT INTO sluice.lineage_event (delivery_id, columns, sources, parent, made_of)
+VALUES (%(delivery)s, %(columns)s, %(sources)s::text[], %(parent)s, %(made_of)s)
 
 -- name: unsent
 -- The deliveries whose events are still to be sent, of one pipeline or of all, the oldest first.
@@ -22,7 +22,7 @@ ON CONFLICT (delivery_id) DO UPDATE SET sent_at = now()
 -- What an event says of a delivery, of the run that made it, and of the try of Airflow that asked for that run.
 SELECT d.delivery_id, d.pipeline, d.stream_id::text, d.batch_id, d.run_id::text, d.kind, d.commit_seq, d.committed_at,
        d.rows_in, d.records, d.delivered, d.quarantined, d.malformed, d.late, d.dropped, d.suite_digest, d.lookups, d.snapshot_id,
-       d.released_from, d.manifest, p.table_schema, p.table_name, e.columns, e.sources, e.parent,
+       d.released_from, d.manifest, p.table_schema, p.table_name, e.columns, e.sources, e.parent, e.made_of,
        a.dag_id, a.dag_run_id, a.task_id, a.try_number, q.report,
        (SELECT coalesce(array_agg(o.delivery_id ORDER BY o.delivery_id), ARRAY[]::bigint[]) FROM sluice.delivery o
         WHERE o.superseded_by = d.delivery_id) AS replaces
