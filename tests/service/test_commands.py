@@ -500,12 +500,11 @@ def test_consumers_are_listed_with_their_lag_put_elsewhere_and_forgotten(
     assert " ".join(heading.split()) == "pipeline consumer has read newest deliveries rows behind moved"
     assert line.split()[:6] == ["events", "delays", first, second, "1", "30"]
     [found] = json.loads(shell.forked("consumers", "--json").out)
-    assert {name: found[name] for name in ("pipeline", "consumer", "deliveries", "rows")} == {
-        "pipeline": "events",
-        "consumer": "delays",
-        "deliveries": 1,
-        "rows": 30,
-    }
+    named = ("pipeline", "consumer", "deliveries", "rows", "limit_seconds", "late")
+    assert tuple(found[name] for name in named) == ("events", "delays", 1, 30, None, False)
+    events.execute("UPDATE sluice.delivery SET committed_at = now() - interval '5 hours'")
+    events.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '2 hours'")
+    assert shell.forked("consumers").out.splitlines()[-1] == "events: delays is 5 h behind, more than 2 h"
     put = shell.forked("consumers", "events", "delays", "--after", "newest", "--json")
     assert json.loads(put.out)[0]["deliveries"] == 0
     for words, told in {
