@@ -26,6 +26,15 @@ class Newest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Commit:
+    """A commit of a pipeline, which no other is, whatever PostgreSQL was restored to meanwhile."""
+
+    commit_seq: int  # its number among the pipeline's
+    delivery_id: int
+    run_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiveDelivery:
     """A delivery whose place no later one has taken."""
 
@@ -126,8 +135,14 @@ def is_delivered(cursor: Cursor, delivery_id: int, run_id: str) -> bool:
 
 
 def last_delivery(cursor: Cursor, pipeline: str) -> int | None:
-    found = STATEMENTS.execute(cursor, "last_delivery", pipeline=pipeline).fetchone()
-    return None if found is None else int(found[0])
+    """Return the id of the pipeline's newest delivery; None before the first."""
+    commit = last_commit(cursor, pipeline)
+    return None if commit is None else commit.delivery_id
+
+
+def last_commit(cursor: Cursor, pipeline: str) -> Commit | None:
+    """Return the commit of the pipeline's newest delivery; None before the first."""
+    return row_as(STATEMENTS.execute(cursor, "last_commit", pipeline=pipeline), Commit)
 
 
 def newest(cursor: Cursor, pipeline: str) -> Newest | None:
@@ -147,6 +162,13 @@ def live_inputs(cursor: Cursor, pipeline: str) -> list[Input]:
 def live_paths(cursor: Cursor, pipeline: str) -> list[str]:
     """Return the path of every input that is in a live delivery, in no order."""
     return [path for (path,) in STATEMENTS.execute(cursor, "live_paths", pipeline=pipeline)]
+
+
+def live_among(cursor: Cursor, pipeline: str, paths: Sequence[str]) -> set[str]:
+    """Return which of these paths are inputs of live deliveries."""
+    return {
+        path for (path,) in STATEMENTS.execute(cursor, "live_among", pipeline=pipeline, paths=list(paths))
+    }
 
 
 def inputs_by_delivery(cursor: Cursor, pipeline: str) -> list[DeliveredInput]:

@@ -84,6 +84,7 @@ def _deliver_all(
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
     awaited = stream.awaited(stream_id)
     if control.every is None and stream.nothing_new(stream.state(stream_id), awaited):
+        stream.remember(stream_id)
         return _ended(summary, started)
     end_uploads(workspace.lake, [pipeline.table_schema])
     from etl.runs.stream import StreamRun  # with the writers of both sinks: their import takes a second
@@ -112,7 +113,9 @@ def _deliver_all(
         summary.outcome = type(error).__name__
         error.done = _ended(summary, started)
         raise
-    if control.heeded:
+    if not control.heeded:
+        stream.remember_delivered(stream_id, awaited, summary.batches)
+    else:
         log.info("%s has stopped, asked by %s", pipeline.name, control.stop_requested_by)
         summary.outcome = STOPPED
     return _ended(summary, started)

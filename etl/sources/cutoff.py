@@ -18,6 +18,7 @@ from etl.pipeline import Pipeline
 from etl.pipeline.intervals import PathTemplate, is_template, moment_of
 from etl.sources.evidence import look, path_column, uri_at
 from etl.sources.landing import landed, refuse_doubled_by_links, source_of
+from etl.sources.listing.folder_states import LandingLook
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -76,9 +77,14 @@ def in_stream(pipeline: Pipeline) -> Callable[[str], bool]:
     return lambda path: cutoff is None or not cutoff.has(path)
 
 
-def undelivered(pipeline: Pipeline, landing: str, delivered: AbstractSet[str]) -> set[str]:
-    """Return the paths of the landed files that the stream takes and that are not among the `delivered` ones."""
-    return set(filter(in_stream(pipeline), landed(pipeline, landing) - delivered))
+def undelivered(
+    pipeline: Pipeline, landing: str, delivered: AbstractSet[str], look: LandingLook | None = None
+) -> set[str]:
+    """Return the paths of the landed files that the stream takes and that are not among the `delivered` ones.
+
+    Those in folders that the `look` knows are left out.
+    """
+    return set(filter(in_stream(pipeline), landed(pipeline, landing, look) - delivered))
 
 
 def before_start(

@@ -19,7 +19,7 @@ from etl.common.errors import ServiceAway, SetupError
 from etl.common.paths import REQUESTS, landing_path, path_array, s3_client, to_path, to_uri
 from etl.common.wording import pluralize
 from etl.ledger.inputs import Input
-from etl.sources.listing import refuse_no_file
+from etl.sources.listing.files import refuse_no_file
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

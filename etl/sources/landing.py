@@ -19,7 +19,8 @@ from etl.pipeline import Files, Lookup, Pipeline
 from etl.pipeline.declaration import DeclaredSource
 from etl.pipeline.patterns import Pattern, fits, is_glob, is_read, split_pattern
 from etl.sources.evidence import identity, place_at
-from etl.sources.listing import local_files, s3_files
+from etl.sources.listing.files import local_files, s3_files
+from etl.sources.listing.folder_states import LandingLook
 
 # Which data set of ours lands the folder.
 _LANDS = {"reference": "flights", "weather": "flights"} | {
@@ -27,12 +28,13 @@ _LANDS = {"reference": "flights", "weather": "flights"} | {
 }
 
 
-def landed(pipeline: Pipeline, landing: str) -> set[str]:
+def landed(pipeline: Pipeline, landing: str, look: LandingLook | None = None) -> set[str]:
     """Return the identities of all files that the sources' patterns mean: paths below the landing, or places.
 
-    A folder that is not there has none. Names that are no UTF-8 are among them, which Spark can't read.
+    Those in folders that the `look` knows are left out. A folder that is not there has none. Names that are no UTF-8 are
+    among them, which Spark can't read.
     """
-    return set[str]().union(*(files_there(pattern, landing) for _, pattern in _patterns(pipeline)))
+    return set[str]().union(*(files_there(pattern, landing, look) for _, pattern in _patterns(pipeline)))
 
 
 def source_of(pipeline: Pipeline, path: str, landing: str) -> int | None:
@@ -96,17 +98,19 @@ def _is_absolute(pattern: str) -> bool:
     return pattern.startswith(("/", "s3a://"))
 
 
-def files_there(pattern: str, landing: str) -> set[str]:
+def files_there(pattern: str, landing: str, look: LandingLook | None = None) -> set[str]:
     """Return the identities of the files that a pattern means, without those that Spark passes over for _ or a dot.
 
-    Raises ServiceAway when they can't be listed now, and SetupError where this user may not, the path is none that a
-    file system takes, or a folder holds itself, by a link.
+    Those in folders that the `look` knows are left out. Raises ServiceAway when they can't be listed now, and SetupError
+    where this user may not, the path is none that a file system takes, or a folder holds itself, by a link.
     """
     root = landing_path(landing)
     place = pattern if _is_absolute(pattern) else root
-    list_files = s3_files if place.startswith("s3a://") else local_files
     try:
-        found = list_files(pattern, root)
+        if place.startswith("s3a://"):
+            found = s3_files(pattern, root)
+        else:
+            found = local_files(pattern, root, (look or LandingLook()).at(pattern))
         if not _is_absolute(pattern):  # they are below the landing, and named from there
             return set(found)
         return {identity(path, landing) for path in found}

@@ -19,9 +19,9 @@ FROM sluice.delivery WHERE stream_id = %(stream)s AND batch_id = %(batch)s
 -- One row when the delivery is committed, by this run.
 SELECT commit_seq FROM sluice.delivery WHERE delivery_id = %(delivery)s AND run_id = %(run)s
 
--- name: last_delivery
--- The pipeline's newest delivery (null: none yet).
-SELECT delivery_id FROM sluice.delivery WHERE pipeline = %(pipeline)s ORDER BY commit_seq DESC LIMIT 1
+-- name: last_commit
+-- The pipeline's newest delivery and what made it (no row: none yet).
+SELECT commit_seq, delivery_id, run_id::text FROM sluice.delivery WHERE pipeline = %(pipeline)s ORDER BY commit_seq DESC LIMIT 1
 
 -- name: inputs_of_delivery
 -- The recorded inputs of a delivery.
@@ -36,6 +36,11 @@ FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live ORDER BY
 -- name: live_paths
 -- The paths of the inputs of all live deliveries of a pipeline.
 SELECT i.path FROM sluice.delivery_input i WHERE i.pipeline = %(pipeline)s AND i.live
+
+-- name: live_among
+-- Which of these paths are inputs of live deliveries of a pipeline.
+SELECT i.path FROM sluice.delivery_input i
+WHERE i.pipeline = %(pipeline)s AND i.live AND i.path = ANY(%(paths)s)
 
 -- name: inputs_by_delivery
 -- The inputs of all live deliveries of a pipeline, each with the delivery that has it.

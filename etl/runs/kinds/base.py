@@ -83,6 +83,12 @@ class PipelineStream(ABC, Generic[Kind]):
         """Return an error that names what was `awaited` and is still there, and that no batch has read; None: nothing."""
         return None
 
+    def remember(self, stream_id: str) -> None:
+        """Keep for the next run what this one has compared, which has found nothing to read."""
+
+    def remember_delivered(self, stream_id: str, awaited: AbstractSet[str], batches: int) -> None:
+        """Keep it of a run that has read all that was `awaited`, and committed so many batches."""
+
     def mismatch(self, cursor: Cursor) -> SluiceError | None:
         """Return the error that keeps the stream from going on, or None when checkpoint and ledger fit together.
 
@@ -139,9 +145,13 @@ class ContinuedStream(PipelineStream[Kind]):
         if _is_unbegun(known, checkpoint):  # a run was killed between registering its stream and this
             self._creator()(known.stream_id)
             return known.stream_id
-        if misfit := self._misfit(known, checkpoint):
+        if not self._is_as_compared(known, checkpoint) and (misfit := self._misfit(known, checkpoint)):
             raise misfit
         return known.stream_id
+
+    def _is_as_compared(self, known: StreamState, checkpoint: Kind) -> bool:  # noqa: ARG002
+        """Tell whether a run before has found that the checkpoint fits the ledger, and nothing of both has changed since."""
+        return False
 
     def _first(self, lease: Lease) -> str:
         """Register a pipeline's first stream, then make its checkpoint folder; return its id.

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import psycopg2
 import pyarrow.compute as pc
 
 from etl.common.database import Cursor, transaction
@@ -26,6 +27,8 @@ from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
 from etl.pipeline import Pipeline
 from etl.runs.kinds.base import ContinuedStream
+from etl.runs.kinds.remembered import Begun, Remembered, compared
+from etl.runs.preflight import unfit
 from etl.runs.recovery.base import (
     ReadAgain,
     Rebuilt,
@@ -42,6 +45,7 @@ from etl.sources.cutoff import before_start, in_stream, undelivered
 from etl.sources.evidence import look, paths_of, place_at, uri_at
 from etl.sources.files import FileKind
 from etl.sources.landing import assigned, folders_gone, is_listed_by_log, source_of
+from etl.sources.listing.folder_states import LandingLook
 from etl.spark.checkpoint.files import FileCheckpoint
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ log = logging.getLogger("sluice")
 
 # What a run reads in seconds, packed files among it; to look at so many costs less than they save.
 LITTLE_FILES, LITTLE_BYTES = 32, 16 << 20
+FEW_FILES = 10_000  # that PostgreSQL is asked about by name; about more, the checkpoint's whole log is read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +63,25 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     """The stream of a pipeline of landed files: what has landed is known without Spark."""
 
     kind: FileKind
-    # By stream: what `begin` has read of it, whose log may be of millions of files, for `awaited` right behind it.
-    compared: dict[str, FileCheckpoint] = field(default_factory=dict, compare=False, repr=False)
+    begun: dict[str, Begun] = field(default_factory=dict, compare=False, repr=False)  # by stream
 
-    def _misfit(self, known: StreamState, checkpoint: FileCheckpoint) -> SluiceError | None:
-        self.compared[known.stream_id] = checkpoint
-        return super()._misfit(known, checkpoint)
+    def _is_as_compared(self, known: StreamState, checkpoint: FileCheckpoint) -> bool:
+        with transaction(self.dsn) as cursor:
+            commit = deliveries.last_commit(cursor, known.pipeline)
+        begun = self.begun[known.stream_id] = Begun(checkpoint=checkpoint, commit=commit)
+        remembered = Remembered.read(checkpoint.folder, begun.clock)
+        if remembered is None or remembered.compared != self._compared(checkpoint, commit):
+            return False
+        if known.state and not checkpoint.has_state:  # Spark's own files of it are not among what is compared
+            return False
+        begun.remembered, begun.look = remembered, LandingLook(known=remembered.folders)
+        return True
+
+    def _begun(self, stream_id: str) -> Begun:
+        return self.begun.setdefault(stream_id, Begun(checkpoint=self.checkpoints.of(stream_id)))
+
+    def _compared(self, checkpoint: FileCheckpoint, commit: deliveries.Commit | None) -> str:
+        return compared(self.pipeline, self.landing, checkpoint, commit)
 
     def _creator(self) -> Callable[[str], None]:
         """Return what makes the checkpoint of a first stream, by its id.
@@ -79,10 +97,22 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         Raises ServiceAway for a folder that files were delivered from and that is not there: a storage that is away
         is not one where nothing has landed.
         """
-        taken = undelivered(self.pipeline, self.landing, frozenset())
+        begun = self._begun(stream_id)
+        taken = self._taken(begun)
+        if begun.remembered is not None and len(taken) <= FEW_FILES:
+            return self._undelivered(taken)
+        unplanned = self._unplanned(begun.checkpoint, taken)
+        begun.checkpoint.forget_logs()
+        return unplanned
+
+    def _taken(self, begun: Begun) -> set[str]:
+        """Return the paths of the landed files that the stream takes, without those in folders that are as remembered."""
+        taken = undelivered(self.pipeline, self.landing, frozenset(), begun.look)
+        if begun.look.known and folders_gone(self.pipeline, self.landing, taken):
+            begun.look = LandingLook()
+            taken = undelivered(self.pipeline, self.landing, frozenset(), begun.look)
         self._refuse_gone(taken)
-        of = self.compared.pop if stream_id in self.compared else self.checkpoints.of
-        return self._unplanned(of(stream_id), taken)
+        return taken
 
     def _refuse_gone(self, taken: AbstractSet[str]) -> None:
         if not (gone := folders_gone(self.pipeline, self.landing, taken)):
@@ -100,6 +130,12 @@ class FileStream(ContinuedStream[FileCheckpoint]):
                 remedy=f"mount it or put it back; if it is to be empty from now on, create it; then `sluice run {name}`",
             )
 
+    def _undelivered(self, paths: AbstractSet[str]) -> set[str]:
+        if not paths:
+            return set()
+        with transaction(self.dsn) as cursor:
+            return {*paths} - deliveries.live_among(cursor, self.pipeline.name, list(filter(is_utf8, paths)))
+
     def _unplanned(self, checkpoint: FileCheckpoint, paths: AbstractSet[str]) -> set[str]:
         if not paths or not checkpoint.offsets:
             return {*paths}
@@ -108,15 +144,44 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         return {*paths} - set(named.filter(pc.is_in(named, value_set=behind)).to_pylist())
 
     def nothing_new(self, stream: StreamState, awaited: AbstractSet[str]) -> bool:
-        checkpoint = self.checkpoints.of(stream.stream_id)
+        checkpoint = self._begun(stream.stream_id).checkpoint
         if not checkpoint.offsets or not checkpoint.settled:
             return False
         if stream.closes and checkpoint.owes:
             return False
         return not awaited
 
+    def remember(self, stream_id: str) -> None:
+        begun = self._begun(stream_id)
+        if begun.remembered is None or begun.remembered.folders != begun.look.found:
+            with self._remembering():
+                self._write(begun, begun.checkpoint, begun.commit)
+
+    def remember_delivered(self, stream_id: str, awaited: AbstractSet[str], batches: int) -> None:
+        begun, checkpoint = self._begun(stream_id), self.checkpoints.of(stream_id)
+        with self._remembering():
+            with transaction(self.dsn) as cursor:
+                commit = deliveries.last_commit(cursor, self.pipeline.name)
+            commits = (commit.commit_seq if commit else 0) - (begun.commit.commit_seq if begun.commit else 0)
+            if commits != batches:  # a delivery beside the stream may have taken inputs out of force
+                return
+            read = checkpoint.settled and not self._unplanned(checkpoint, awaited)
+            if read and unfit(self.dsn, self.state(stream_id), checkpoint) is None:
+                self._write(begun, checkpoint, commit)
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except (SluiceError, psycopg2.Error) as error:  # the run has done its work
+            log.warning("%s: the next run compares everything again: %s", self.pipeline.name, error)
+
+    def _write(self, begun: Begun, checkpoint: FileCheckpoint, commit: deliveries.Commit | None) -> None:
+        remembered = Remembered(compared=self._compared(checkpoint, commit), folders=begun.look.found)
+        remembered.write(checkpoint.folder, begun.clock)
+
     def is_little(self, stream_id: str, awaited: AbstractSet[str]) -> bool:
-        if len(awaited) > LITTLE_FILES or not self.checkpoints.of(stream_id).settled:
+        if len(awaited) > LITTLE_FILES or not self._begun(stream_id).checkpoint.settled:
             return False
         seen = look((uri_at(path, self.landing) for path in awaited), landing=self.landing)
         return sum(one.size for one in seen) <= LITTLE_BYTES

@@ -156,13 +156,17 @@ class FileCheckpoint(PlannableCheckpoint):
     def _read(self) -> dict[str, pa.Table]:
         return {}
 
+    def forget_logs(self) -> None:
+        """Give back the memory of the logs that were read; a later question reads them again."""
+        self._read.clear()
+
     def _sources(self) -> list[int]:
-        folders = {name.split("/")[1] for name in self._names if name.startswith("sources/")}
+        folders = {name.split("/")[1] for name in self._listed if name.startswith("sources/")}
         return sorted(int(folder) for folder in folders if folder.isdigit())
 
     def _log_numbers(self, source: int, *, compacted: bool) -> list[int]:
         prefix, suffix = f"sources/{source}/", COMPACT if compacted else ""
-        names = [name for name in self._names if name.startswith(prefix) and name.endswith(suffix)]
+        names = [name for name in self._listed if name.startswith(prefix) and name.endswith(suffix)]
         numbers = [name.removeprefix(prefix).removesuffix(suffix) for name in names]
         return [int(number) for number in numbers if number.isdigit()]
 

@@ -93,7 +93,7 @@ class Folder:
     store: fs.FileSystem = field(repr=False)
     root: str  # in the store's terms
 
-    def names(self) -> frozenset[str]:
+    def files(self) -> dict[str, fs.FileInfo]:
         """List the files at the root and in Spark's logs, by their paths below the root.
 
         Files hidden from Spark (a dot begins their name) and those of the state are left out.
@@ -101,9 +101,8 @@ class Folder:
         entries = self._list("", recursive=False)
         for folder in LOGS:
             entries += self._list(folder, recursive=True)
-        files = (one.path for one in entries if one.type == fs.FileType.File)
-        below = (path.removeprefix(self.root).lstrip("/") for path in files)
-        return frozenset(name for name in below if not name.rpartition("/")[2].startswith("."))
+        seen = (one for one in entries if one.type == fs.FileType.File and not one.base_name.startswith("."))
+        return {one.path.removeprefix(self.root).lstrip("/"): one for one in seen}
 
     def has(self, folder: str) -> bool:
         """Tell whether there is anything in the folder; nothing deeper is listed."""

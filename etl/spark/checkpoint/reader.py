@@ -5,6 +5,7 @@ Nothing is guessed: a batch whose inputs the logs don't tell for sure raises Che
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ from etl.spark.checkpoint.format import (
 )
 
 if TYPE_CHECKING:
+    from pyarrow import fs
+
     from etl.ledger.offsets import Range
 
 __all__ = ["Checkpoint", "LoggedFile", "open_checkpoint"]
@@ -62,13 +65,19 @@ class Checkpoint:
     folder: Folder
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        return self.folder.names()
+    def _listed(self) -> Mapping[str, fs.FileInfo]:
+        return self.folder.files()
 
     @property
     def exists(self) -> bool:
         """Tell whether any file of the checkpoint is there, those of the state aside."""
-        return bool(self._names)
+        return bool(self._listed)
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what differs once a file of Spark's logs came, went or was written again, whose names are no other's."""
+        seen = sorted((name, one.size, one.mtime_ns) for name, one in self._listed.items())
+        return hashlib.sha256(repr(seen).encode()).hexdigest()
 
     @cached_property
     def stream_id(self) -> str | None:
@@ -99,7 +108,7 @@ class Checkpoint:
         return self.folder.has("state")
 
     def _numbers(self, folder: str) -> tuple[int, ...]:
-        below = (name.removeprefix(f"{folder}/") for name in self._names if name.startswith(f"{folder}/"))
+        below = (name.removeprefix(f"{folder}/") for name in self._listed if name.startswith(f"{folder}/"))
         return tuple(sorted(int(name) for name in below if name.isdigit()))
 
     def create(self, stream_id: str) -> None:

@@ -13,6 +13,7 @@ from pyarrow import fs
 from etl.common.errors import SetupError
 from etl.common.paths import filesystem, shown
 from etl.pipeline.patterns import is_glob, is_hidden, is_listed_whole, is_read, split_pattern
+from etl.sources.listing.folder_states import PatternLook
 
 _SPECIAL = {
     stat.S_ISFIFO: "a named pipe",
@@ -22,11 +23,11 @@ _SPECIAL = {
 }
 
 
-def local_files(pattern: str, root: str) -> Iterator[str]:
+def local_files(pattern: str, root: str, look: PatternLook) -> Iterator[str]:
     """Yield the path of each file below `root` that a pattern means, and of each link there that leads nowhere.
 
-    An absolute pattern gives absolute paths. Raises SetupError for what Spark would read without end: a folder that
-    holds itself, by a link, and what is called like a file and is none.
+    Those in folders that the look knows are left out. An absolute pattern gives absolute paths. Raises SetupError for what
+    Spark would read without end: a folder that holds itself, by a link, and what is called like a file and is none.
     """
     top = "/" if pattern.startswith("/") else ""
     start = split_pattern(pattern).folder if is_glob(pattern) else pattern
@@ -39,17 +40,23 @@ def local_files(pattern: str, root: str) -> Iterator[str]:
     while pending:
         folder, above = pending.pop()
         place = Path(root, folder or top)
-        if is_listed_whole(pattern, folder):
-            above = _with(place, above)
+        seen = _seen(place)
+        if seen is not None and is_listed_whole(pattern, folder):
+            above = _with(place, seen, above)
+        if (below := look.unchanged(folder, seen)) is not None:
+            pending += [(path, above) for path in below]
+            continue
         for entry in _entries(place):
             path = f"{folder}/{entry.name}" if folder else f"{top}{entry.name}"
+            if is_link := entry.is_symlink():
+                look.has_link(folder)
             if _is_folder(entry):
                 if _leads_on(pattern, path):
                     pending.append((path, above))
             elif is_read(pattern, path):
                 if not entry.is_file(follow_symlinks=False):
                     refuse_special(entry)
-                if entry.is_symlink() or entry.is_file():
+                if is_link or entry.is_file():
                     yield path
 
 
@@ -76,6 +83,14 @@ def _leads_on(pattern: str, folder: str) -> bool:
     return folder.count("/") < pattern.count("/")
 
 
+def _seen(folder: Path) -> os.stat_result | None:
+    """Return a folder's state; None where it is not there, or no longer."""
+    try:
+        return folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
@@ -92,12 +107,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _with(folder: Path, above: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+def _with(
+    folder: Path, seen: os.stat_result, above: frozenset[tuple[int, int]]
+) -> frozenset[tuple[int, int]]:
     """Return the folders that one lies in, by device and inode, with itself. Raises SetupError if it is among them."""
-    try:
-        seen = folder.stat()
-    except FileNotFoundError:
-        return above
     if (seen.st_dev, seen.st_ino) in above:
         raise SetupError(
             f"{shown(str(folder))} leads back, by a link, to a folder that it is in: Spark would read it without end",

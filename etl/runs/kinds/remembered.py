@@ -1,0 +1,83 @@
+"""What a run had compared when it found nothing left to read, which the next run need not compare again.
+
+It is one hidden file in the checkpoint's folder, and lasts as long as the checkpoint. A run goes by it only while all that
+was compared is as it was; one that can't be read is no memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Self
+
+from etl.common.paths import landing_path
+from etl.ledger.deliveries import Commit
+from etl.pipeline import Pipeline
+from etl.sources.listing.folder_states import Clock, Folders, LandingLook
+from etl.spark.checkpoint.files import FileCheckpoint
+from etl.spark.checkpoint.format import Folder, Torn
+
+NAME = ".compared"
+# HAZARD: raise it whenever the same patterns mean other files, or the same start takes others.
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembered:
+    """What was compared, and the folders in which every file that the stream takes is in one of its batches."""
+
+    compared: str
+    folders: Folders
+
+    @classmethod
+    def read(cls, folder: Folder, clock: Clock) -> Self | None:
+        """Return what is remembered beside a checkpoint; no folders where the clock was set since, or the kernel booted."""
+        with suppress(Torn, ValueError, TypeError, KeyError, AttributeError):
+            content = json.loads(folder.read(NAME))
+            then = Clock(**content["clock"])
+            folders = _folders(content["folders"]) if then.went_on(clock) else {}
+            return cls(compared=str(content["compared"]), folders=folders)
+        return None
+
+    def write(self, folder: Folder, clock: Clock) -> None:
+        """Write it beside a checkpoint. Raises ServiceAway."""
+        folder.write(NAME, json.dumps({**asdict(self), "clock": asdict(clock)}, separators=(",", ":")))
+
+
+@dataclass(kw_only=True)
+class Begun:
+    """What a run began with."""
+
+    checkpoint: FileCheckpoint
+    commit: Commit | None = None  # of the pipeline's newest delivery, from before anything was compared
+    remembered: Remembered | None = None  # None: it is to be compared
+    clock: Clock = field(default_factory=Clock.now)
+    look: LandingLook = field(default_factory=LandingLook)
+
+
+def _folders(content: Mapping[str, Mapping[str, list[int] | None]]) -> Folders:
+    return {
+        pattern: {folder: tuple(map(int, state)) if state else None for folder, state in known.items()}
+        for pattern, known in content.items()
+    }
+
+
+def compared(pipeline: Pipeline, landing: str, checkpoint: FileCheckpoint, newest: Commit | None) -> str:
+    """Return what differs once the declaration, the landing, the checkpoint or the ledger is another.
+
+    Each commit of the pipeline makes a delivery, and only a commit changes which inputs are live.
+    """
+    told = [
+        VERSION,
+        landing_path(landing),
+        [source.patterns for source in pipeline.sources],
+        pipeline.start,
+        pipeline.interval,
+        checkpoint.uri,
+        checkpoint.fingerprint,
+        newest,
+    ]
+    return hashlib.sha256(repr(told).encode()).hexdigest()
