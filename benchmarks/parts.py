@@ -21,7 +21,7 @@ from etl.sinks.lake.parquet_writer import FileSpec, ObjectWriter
 from etl.sinks.lake.schema import arrow_schema, iceberg_schema
 from etl.sinks.warehouse.packed_rows import COPY_READ_BYTES
 from etl.sources.files import FileSource
-from etl.sources.kinds import require_files
+from etl.sources.kinds.declared import require_files
 from etl.sources.open import open_kind
 from etl.sources.parsing import Reading, ddl_fields, json_rows
 

@@ -8,27 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
-
 from etl.cli.shared import called, shown
 from etl.common import steps
-from etl.common.database import transaction
 from etl.common.json_log import JsonStream, of_batch
-from etl.common.migrations import migrate
 from etl.common.steps import Step
 from etl.common.wording import drifted, left_out, pluralize, records_read
-from etl.ledger import deliveries
 from etl.ledger.quarantine import RowSelection, by_reason
 from etl.pipeline import Pipeline
 from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED, Summary
 from etl.runs.workspace import Workspace
-from etl.sources.cutoff import undelivered
 
 if TYPE_CHECKING:
+    from rich.console import Console, Group
+
     from etl.delivery.batch import Receipt
 
 PHASES = {  # what goes on from a step on
@@ -68,7 +61,7 @@ def log_batch(pipeline: str, receipt: Receipt) -> None:
 
 @contextmanager
 def watching(
-    workspace: Workspace, pipeline: Pipeline, console: Console, control: RunControl
+    pipeline: Pipeline, console: Console, control: RunControl
 ) -> Iterator[Callable[[Receipt], None]]:
     """Yield a function to be told of every batch, which shows it on the terminal or as a line of a log."""
     if isinstance(sys.stderr, JsonStream):
@@ -77,7 +70,9 @@ def watching(
     if not console.is_terminal:
         yield lambda receipt: console.print(line(pipeline.name, receipt))
         return
-    watch = _Watch(pipeline, files_left(workspace, pipeline) if control.every is None else 0, control)
+    from rich.live import Live
+
+    watch = _Watch(pipeline, control)
     with Live(watch, console=console, transient=True):
         steps.listen(watch.reached)
         try:
@@ -89,7 +84,10 @@ def watching(
 class _Watch:
     """What a terminal shows: the files done, the phase of the batch, the figures, and held rows by rule."""
 
-    def __init__(self, pipeline: Pipeline, files: int, control: RunControl) -> None:
+    def __init__(self, pipeline: Pipeline, control: RunControl) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
         self._control = control
         self._bar = Bar(
             SpinnerColumn(),
@@ -99,11 +97,15 @@ class _Watch:
             TextColumn("files"),
             TimeElapsedColumn(),
         )
-        self._task = self._bar.add_task(pipeline.name, total=files or None)
+        self._task = self._bar.add_task(pipeline.name, total=None)
         self._phase, self._figures = "starting Spark", ""
         self._done = Summary(pipeline=pipeline.name, stream="", run="")
 
     def __rich__(self) -> Group:
+        from rich.console import Group
+
+        if self._control.every is None and self._control.awaited:
+            self._bar.update(self._task, total=self._control.awaited)
         held = (shown(f"  {rows:>9,}  {rule}") for rule, rows in self._done.reasons.most_common(RULES_SHOWN))
         stopping = [shown(f"  {self._control.stopping}")] if self._control.stop_requested_by else []
         return Group(self._bar, shown(f"  {self._now}{self._figures}"), *held, *stopping)
@@ -131,14 +133,6 @@ class _Watch:
         )
         self._figures = "".join(f" · {one}" for one in figures if one)
         self._bar.update(self._task, advance=receipt.inputs)
-
-
-def files_left(workspace: Workspace, pipeline: Pipeline) -> int:
-    """Count the landed files that the stream takes and no live delivery has yet."""
-    migrate(workspace.services.postgres)
-    with transaction(workspace.services.postgres) as cursor:
-        seen = {one.path for one in deliveries.live_inputs(cursor, pipeline.name)}
-    return len(undelivered(pipeline, workspace.settings.landing, seen))
 
 
 def summary_lines(workspace: Workspace, pipeline: Pipeline, summary: Summary) -> Iterator[str]:

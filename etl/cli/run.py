@@ -21,6 +21,7 @@ from etl.cli.shared import (
     standard_input,
     who,
 )
+from etl.common.database import kept_connections
 from etl.common.errors import SluiceError, Stopped
 from etl.common.settings import load_settings, with_spark_conf
 from etl.spark.signals import leaves
@@ -105,6 +106,7 @@ def how_ended(outcome: str, *, replayable: bool) -> tuple[str, str]:
     return how, "goes on from the ledger" if replayable else "begins a stream of its own"
 
 
+@kept_connections()
 def run(
     name: PipelineName,
     as_json: AsJson = False,
@@ -134,7 +136,7 @@ def run(
     follow = follow or (pipeline.follow and not pipeline.replayable)
     control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
     try:
-        with heeded(control, quiet=err.is_terminal), watching(workspace, pipeline, err, control) as progress:
+        with heeded(control, quiet=err.is_terminal), watching(pipeline, err, control) as progress:
             if task_try is None:
                 summary = run_stream(workspace, pipeline, progress=progress, control=control)
             else:

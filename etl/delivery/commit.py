@@ -40,8 +40,9 @@ from etl.sinks.checksum import MODULUS
 from etl.sinks.evolution import changes_of_both
 from etl.sinks.lake.marker import Newest, tell
 from etl.sinks.lake.uploads import Uploads
+from etl.sinks.warehouse.leftovers import drop_idle_staging
 from etl.sinks.warehouse.staged_rows import Winners
-from etl.sinks.warehouse.table import drop_idle_staging, hold
+from etl.sinks.warehouse.table import hold
 
 log = logging.getLogger("sluice")
 

@@ -44,8 +44,8 @@ from etl.ledger.stops import FILES_KEPT, SHARE_STOP, UNREADABLE_STOP, Behind, De
 from etl.quality.verdict import Counts, Severity, Verdict
 from etl.sinks.lake import numbers
 from etl.sinks.open import quarantine_columns
+from etl.sinks.warehouse.leftovers import drop_idle_staging
 from etl.sinks.warehouse.staging import StagingTables
-from etl.sinks.warehouse.table import drop_idle_staging
 from etl.spark.watermark import LATE
 
 log = logging.getLogger("sluice")

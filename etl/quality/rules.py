@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from etl.common.errors import SetupError, VerdictUnknown
+from etl.common.errors import VerdictUnknown
 from etl.common.settings import Settings
 from etl.pipeline import Pipeline
 from etl.quality import measure
-from etl.quality.suite import read_json, suite_digest
+from etl.quality.suite_file import suite_source
 from etl.quality.verdict import Counts, StageRule, Verdict
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from etl.quality.compile import CompiledSuite
     from etl.quality.metrics import PastBatch
-
-NO_SUITE: Mapping[str, Any] = {"name": "none", "expectations": []}  # by which every row passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,33 +102,6 @@ class Rules:
         return replace(verdict, columns=columns)
 
 
-def suite_path(pipeline: Pipeline, settings: Settings) -> Path:
-    """Find the pipeline's suite in the first folder that has it; raise SetupError where none does."""
-    name = f"{pipeline.suite}.json"
-    for folder in settings.suites:
-        if (folder / name).is_file():
-            return folder / name
-    folders = ", ".join(str(folder) for folder in settings.suites)
-    raise SetupError(
-        f"Suite {name} of pipeline {pipeline.name} is in none of the folders {folders}",
-        remedy="put it there, or name its folder in SLUICE_SUITES",
-    )
-
-
-def digest_of(pipeline: Pipeline, settings: Settings) -> str:
-    """Return the digest of the suite that the pipeline is judged by today."""
-    return suite_digest(_suite_of(pipeline, settings))
-
-
-def _suite_of(pipeline: Pipeline, settings: Settings) -> Path | Mapping[str, Any]:
-    return suite_path(pipeline, settings) if pipeline.suite else NO_SUITE
-
-
-def suite_of(pipeline: Pipeline, settings: Settings) -> Mapping[str, Any]:
-    """Return the JSON of the suite that the pipeline is judged by today."""
-    return read_json(_suite_of(pipeline, settings))
-
-
 def compile_rules(
     pipeline: Pipeline,
     frame: DataFrame,
@@ -144,7 +115,7 @@ def compile_rules(
     """
     from etl.quality.compile import compile_suite
 
-    suite = instead or _suite_of(pipeline, settings)
+    suite = instead or suite_source(pipeline, settings)
     measure.require_columns(pipeline.metrics, frame.schema, pipeline.name)
     compiled = compile_suite(suite, frame.schema, frame.sparkSession, measured=pipeline.metrics)
     return Rules(pipeline=pipeline, suite=compiled, schema=frame.schema, metrics=pipeline.metrics)

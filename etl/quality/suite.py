@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
@@ -12,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from etl.common.errors import SetupError
 from etl.common.wording import HALF_SURROGATE, meant, pluralize
 from etl.quality.gx import registered
+from etl.quality.suite_file import digest, read_json
 from etl.quality.trend_rules import Across
 from etl.quality.verdict import Severity
 
@@ -32,9 +31,6 @@ EXPECTATION_KEYS = frozenset(
         "expectation_context",
     }
 )
-# Of a suite that GX before 1.0 wrote.
-_RENAMED = {"expectation_suite_name": "name", "evaluation_parameters": "suite_parameters"}
-_GONE = ("data_asset_type", "ge_cloud_id")
 OF_OBJECTS = frozenset({"result_format", "quantile_ranges"})  # arguments that may be one without a parameter
 DIMENSIONS = (  # of quality, as the Open Data Contract Standard names them
     *("accuracy", "completeness", "conformity", "consistency", "coverage", "timeliness", "uniqueness"),
@@ -108,7 +104,7 @@ def read_suite(source: Path | Mapping[str, Any]) -> DeclaredSuite:
             problems.append(f"{_called(number, entry)}: {wrong}")
     problems += _reasons_in_conflict(rules)
     return DeclaredSuite(
-        name=document["name"], digest=_digest(document), rules=tuple(rules), problems=tuple(problems)
+        name=document["name"], digest=digest(document), rules=tuple(rules), problems=tuple(problems)
     )
 
 
@@ -139,54 +135,6 @@ def _called(number: int, entry: Any) -> str:
     name = meta.get("name") if isinstance(meta, Mapping) else None
     called = f"expectation {number + 1}{f' ({name or kind})' if name or kind else ''}"
     return f"{called}: {kind}" if name and kind else called
-
-
-def suite_digest(source: Path | Mapping[str, Any]) -> str:
-    """Return the digest that `read_suite` gives the suite, without a look at its rules."""
-    return _digest(read_json(source))
-
-
-def read_json(source: Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Read the JSON of a suite, without a look at its rules. Raises SetupError for what is no suite."""
-    where = str(source) if isinstance(source, Path) else "the suite"
-    remedy = "give the path of a suite that GX wrote (ExpectationSuite.to_json_dict)"
-    try:
-        document = json.loads(source.read_text(encoding="utf-8-sig")) if isinstance(source, Path) else source
-    except (OSError, ValueError) as wrong:
-        raise SetupError(f"{where} can't be read as a suite: {wrong}", remedy=remedy) from wrong
-    if isinstance(document, Mapping) and (older := _of_older_gx(document)):
-        raise SetupError(
-            f"{where} is a suite of an older Great Expectations: {older}",
-            remedy="rename it so, or write the suite again with GX 1",
-        )
-    if not (
-        isinstance(document, Mapping)
-        and isinstance(document.get("name"), str)
-        and isinstance(document.get("expectations"), list)
-    ):
-        raise SetupError(f"{where} is no suite: it needs a name and a list of expectations", remedy=remedy)
-    return document
-
-
-def _of_older_gx(document: Mapping[str, Any]) -> str | None:
-    """Say what GX before 1.0 has named otherwise in a suite; None where there is nothing of it."""
-    told = [f"`{old}` is `{new}` now" for old, new in _RENAMED.items() if old in document]
-    told += [f"`{name}` is no more" for name in _GONE if name in document]
-    entries = document.get("expectations")
-    old = [
-        number
-        for number, entry in enumerate(entries if isinstance(entries, list) else [])
-        if isinstance(entry, Mapping) and "expectation_type" in entry and "type" not in entry
-    ]
-    if old:
-        several = f" in {pluralize(len(old), 'expectation')}"
-        told.append(f"`expectation_type` is `type` now{several}")
-    return "; ".join(told) if old or document.keys() & _RENAMED.keys() else None
-
-
-def _digest(document: Mapping[str, Any]) -> str:
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
 def _declared(number: int, entry: Any) -> DeclaredRule:

@@ -24,7 +24,7 @@ from etl.pipeline.replayability import run_command
 from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED
 from etl.sinks.modes import mode_of
-from etl.sinks.warehouse.table import drop_staging_left, staging_left
+from etl.sinks.warehouse.leftovers import drop_staging_left, staging_left
 
 log = logging.getLogger("sluice")
 

@@ -19,11 +19,10 @@ from etl.common.steps import Listener
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.pipeline import Pipeline
-from etl.quality.rules import digest_of
+from etl.quality.suite_file import digest_of
 from etl.runs.follow import RunControl, require_follow
 from etl.runs.heartbeat import claim, leased
 from etl.runs.kinds.open import stream_of
-from etl.runs.spark_session import a_session
 from etl.runs.summary import STOPPED, Progress, Summary
 from etl.runs.telemetry.spans import traced
 from etl.runs.telemetry.telling import telling_lineage
@@ -83,10 +82,12 @@ def _deliver_all(
         leases.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
     awaited = stream.awaited(stream_id)
+    control.awaited = len(awaited)
     if control.every is None and stream.nothing_new(stream.state(stream_id), awaited):
         stream.remember(stream_id)
         return _ended(summary, started)
     end_uploads(workspace.lake, [pipeline.table_schema])
+    from etl.runs.spark_session import a_session
     from etl.runs.stream import StreamRun  # with the writers of both sinks: their import takes a second
 
     def received(receipt: Receipt) -> None:

@@ -12,7 +12,7 @@ from etl.pipeline import Pipeline
 from etl.pipeline.state_fingerprint import MODE
 from etl.sinks.modes import mode_of
 from etl.sources.cutoff import StartCutoff
-from etl.sources.kinds import kind_of
+from etl.sources.kinds.declared import kind_of
 from etl.spark.session import SHUFFLES
 from etl.spark.state_plan import AGGREGATE, numbers_of, operators_of, streaming_nodes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyarrow import fs
 
@@ -12,14 +13,17 @@ from etl.common.paths import filesystem
 from etl.common.settings import Settings, load_settings
 from etl.ledger.names import first_name
 from etl.pipeline import Pipeline
-from etl.runs.model_registry import ModelRegistry
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.parquet_writer import ObjectStore
-from etl.sources.base import AnyCheckpoint, Source, SourceKind
-from etl.sources.kinds import kind_of
+from etl.sources.kinds.base import AnyCheckpoint, SourceKind
+from etl.sources.kinds.declared import kind_of
 from etl.spark.checkpoint.folder import Checkpoints
 from etl.spark.checkpoint.reader import Checkpoint, open_checkpoint
+
+if TYPE_CHECKING:
+    from etl.runs.model_registry import ModelRegistry
+    from etl.sources.base import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,8 @@ class Workspace:
 
     @property
     def models(self) -> ModelRegistry:
+        from etl.runs.model_registry import ModelRegistry
+
         return ModelRegistry(dsn=self.services.postgres, lake=self.lake)
 
     def checkpoints(self, pipeline: Pipeline) -> Checkpoints[Checkpoint]:

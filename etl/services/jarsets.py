@@ -18,7 +18,6 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from etl.common.errors import SetupError
 from etl.common.wording import pluralize
@@ -183,6 +182,8 @@ def _resolve(which: JarSet, target: Path) -> None:
 
 
 def _fetch(which: JarSet, coordinates: list[str], work: Path) -> Path:
+    from xml.sax.saxutils import quoteattr
+
     module = work / "ivy.xml"
     lines = (IVY_JAR.format(*map(quoteattr, jar.split(":"))) for jar in coordinates)
     module.write_text(IVY_MODULE.format(name=quoteattr(which.value), jars="\n".join(lines)))
@@ -197,6 +198,8 @@ def _ivy(work: Path, *, poms: bool) -> Path:
 
     SHA-1 files are not asked for, since SHA-256 is checked here.
     """
+    from xml.sax.saxutils import quoteattr
+
     mirror = os.environ.get(REPOSITORY_VARIABLE)
     root = f" root={quoteattr(mirror)}" if mirror else ""
     settings = work / "ivysettings.xml"

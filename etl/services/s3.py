@@ -15,7 +15,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape
 
 import psutil
 
@@ -166,6 +165,8 @@ def _check_chain(server: S3) -> None:
 
 
 def _launch(server: S3) -> int:
+    from xml.sax.saxutils import escape  # with all of urllib
+
     binary = java()
     classes = jars(JarSet.S3PROXY, server.jars)
     make_folder(server.folder, 0o700)

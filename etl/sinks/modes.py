@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar, assert_never
+from typing import TYPE_CHECKING, ClassVar, TypeVar, assert_never
 
 from psycopg2 import sql
 
@@ -18,7 +18,9 @@ from etl.common.statements import Statements
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.pipeline.declaration import OutputMode
 from etl.sinks.columns import SYSTEM_COLUMNS
-from etl.sinks.warehouse.staged_rows import StagedRows, names, refuse_missing
+
+if TYPE_CHECKING:
+    from etl.sinks.warehouse.staged_rows import StagedRows
 
 STATEMENTS = Statements(__name__)
 
@@ -107,6 +109,8 @@ class UpsertMode(SinkMode):
         return {"keys": self.sink.keys, "newest": [self.sink.newest]}
 
     def merge(self, cursor: Cursor, staged: StagedRows) -> None:
+        from etl.sinks.warehouse.staged_rows import names
+
         key = self.key
         keys = staged.keys_staged(cursor, key.columns)
         updated = [name for name in (*staged.columns, *SYSTEM_COLUMNS) if name not in key.columns]
@@ -130,6 +134,8 @@ class UpsertMode(SinkMode):
 
     def _require_merged(self, cursor: Cursor, staged: StagedRows) -> None:
         """Raise TableRefused unless the table has each staged row, or one that is as new, of its key."""
+        from etl.sinks.warehouse.staged_rows import refuse_missing
+
         key = self.key
         same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key.columns)
         STATEMENTS.execute(

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from etl.common.errors import SetupError, SluiceError
 from etl.common.outcome import in_short
@@ -29,7 +29,6 @@ from etl.common.record_columns import (
     SOURCE_PATH,
     WHY,
 )
-from etl.common.settings import Settings
 from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
 from etl.sources.counts import MOST_CARRIED, Counted, Drift
@@ -361,58 +360,6 @@ class Source(ABC):
         Raises `error` when none is to blame: a record that can't be parsed is malformed, and fails no job.
         """
         raise error
-
-
-AnySource = TypeVar("AnySource", bound=Source, covariant=True)
-AnyCheckpoint = TypeVar("AnyCheckpoint", bound=Checkpoint, covariant=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceKind(ABC, Generic[AnySource, AnyCheckpoint]):
-    """What is known of a pipeline's sources, all of one kind, before they are opened."""
-
-    pipeline: Pipeline
-
-    @property
-    @abstractmethod
-    def checkpoint(self) -> type[AnyCheckpoint]:
-        """Return what tells what the batches of a checkpoint read."""
-
-    def listed(self, landing: str) -> Sequence[str]:  # noqa: ARG002
-        """Return the path that Spark lists for each source of files. Raises SetupError where a folder is not there."""
-        return ()
-
-    @abstractmethod
-    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> AnySource:
-        """Open the sources over the `paths` that are listed; `common` are the fields of every Source."""
-
-    def foretold(self, inputs: Sequence[Input]) -> dict[str, str]:  # noqa: ARG002
-        """Return the inputs that will not be read by today's declaration, each with the reason, without those not sure."""
-        return {}
-
-    def still_there(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        settings: Settings,  # noqa: ARG002
-        ranges: Sequence[Range],
-    ) -> tuple[list[Range], list[str]]:
-        """Return what there still is of ranges that were read, and a sentence for each that is not there as a whole."""
-        return [], [f"{one.uri} is of a topic that is no longer declared" for one in ranges]
-
-    def raise_read_error(self, errors: Sequence[BaseException], retry: str) -> None:
-        """Raise an error that says why the source did not give what a batch was to read, where one of `errors` tells it.
-
-        `retry` is the command to go on. What is wrong with single files is told by `Source.to_blame`.
-        """
-
-    def refuse_taken_twice(self, state: Sequence[str]) -> None:
-        """Raise SetupError for a transform that takes its input more than once, where with this `state` that can't be."""
-        if not state:
-            raise SetupError(
-                f"The transform of {self.pipeline.name} takes its input more than once: every file would be read as"
-                " often, and a checkpoint could not be rebuilt",
-                remedy="make several rows of one with explode",
-            )
 
 
 def _counts(report: Column, why: Column | None = None) -> tuple[Column, ...]:

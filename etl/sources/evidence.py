@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from etl.common.errors import ServiceAway, SetupError
 from etl.common.paths import REQUESTS, landing_path, path_array, s3_client, to_path, to_uri
@@ -43,6 +42,8 @@ def path_of(uri: str, landing: str) -> str:
 
 def paths_of(uris: pa.ChunkedArray, landing: str) -> pa.ChunkedArray:
     """Return the identities of the files at many URIs: what `path_of` returns of each."""
+    import pyarrow.compute as pc
+
     root = landing_path(landing).rstrip("/") + "/"
     below = root if root.startswith("s3a://") else f"file://{root}"
 

@@ -8,26 +8,23 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from etl.common.errors import SetupError, SluiceError
+from etl.common.errors import SetupError
 from etl.common.paths import shown, spark_path
 from etl.common.record_columns import HELD_UNKNOWN, SOURCE_PATH
-from etl.common.settings import Settings
 from etl.common.wording import pluralize, visible
 from etl.ledger.inputs import Input
 from etl.ledger.offsets import Range
 from etl.pipeline import Files, declaration
 from etl.pipeline.patterns import inferred_format, named_by_folders, split_pattern
-from etl.sources.base import Source, SourceKind
+from etl.sources.base import Source
 from etl.sources.counts import Drift
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
-from etl.sources.foretold import foretold
-from etl.sources.landing import listed_path, source_of
+from etl.sources.landing import source_of
 from etl.sources.parsing import Reading, Records, faults, read_files, read_stream, union
 from etl.sources.unreadable import lz4_frames, refuse_colon, unreadable
-from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
 
@@ -314,29 +311,3 @@ class FileSource(Source):
                 " none of its patterns",
                 remedy=f"put it below the landing as one of {', '.join(self.files[n].pattern for n in like)}",
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileKind(SourceKind[FileSource, FileCheckpoint]):
-    """Landed files, which stay as they are: what a checkpoint counts as read can be told file by file."""
-
-    files: Sequence[Files]
-
-    @property
-    def checkpoint(self) -> type[FileCheckpoint]:
-        return FileCheckpoint
-
-    def listed(self, landing: str) -> Sequence[str]:
-        where = f"pipeline {self.pipeline.name}"
-        return [listed_path(files, landing, where) for files in self.files]
-
-    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> FileSource:  # noqa: ARG002
-        return FileSource(**common, files=self.files, paths=paths)
-
-    def raise_read_error(self, errors: Sequence[BaseException], retry: str) -> None:  # noqa: ARG002
-        if not any(isinstance(error, SluiceError) for error in errors):  # a batch's own
-            for error in errors:
-                refuse_colon(self.pipeline.name, error)
-
-    def foretold(self, inputs: Sequence[Input]) -> dict[str, str]:
-        return foretold(self.pipeline, self.files, inputs)

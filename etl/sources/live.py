@@ -8,18 +8,16 @@ socket's lines stay in the driver's memory until their batch is marked as done.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etl.common.errors import SetupError
 from etl.common.outcome import in_short
 from etl.common.record_columns import SOURCE_PATH
-from etl.common.settings import Settings
 from etl.pipeline import Rate, Socket
-from etl.sources.base import Source, SourceKind
+from etl.sources.base import Source
 from etl.sources.parsing import Reading, Records, csv_rows, json_rows, none_malformed, not_blank, only_column
-from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.jvm import java_class
 from etl.spark.state_plan import SOURCE_NUMBER, operators
 
@@ -113,35 +111,6 @@ class SocketSource(LiveSource):
         """
         threads = java_class(self.spark, "java.lang.Thread").getAllStackTraces().keySet().toString()
         return f"TextSocketSource({self.declared.host}, {self.declared.port})" not in threads
-
-
-@dataclass(frozen=True, kw_only=True)
-class LiveKind(SourceKind[LiveSource, Checkpoint]):
-    """A source that can't be read again: its checkpoint says nothing that the next connection could go by."""
-
-    @property
-    def checkpoint(self) -> type[Checkpoint]:
-        return Checkpoint
-
-
-@dataclass(frozen=True, kw_only=True)
-class RateKind(LiveKind):
-    """Rows that Spark makes, from 0 in each run."""
-
-    declared: Rate
-
-    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> RateSource:  # noqa: ARG002
-        return RateSource(**common, declared=self.declared)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SocketKind(LiveKind):
-    """Lines that a TCP server sends, to whoever is connected."""
-
-    declared: Socket
-
-    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> SocketSource:  # noqa: ARG002
-        return SocketSource(**common, declared=self.declared)
 
 
 def _read(spark: SparkSession, kind: str, **options: Any) -> DataFrame:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from etl.common.settings import Settings
 from etl.pipeline import Pipeline
-from etl.sources.base import AnySource, Source, SourceKind
-from etl.sources.kinds import kind_of
+from etl.sources.base import Source
+from etl.sources.kinds.base import AnySource, SourceKind
+from etl.sources.kinds.declared import kind_of
 from etl.sources.schemas import stream_fields
 from etl.sources.side_inputs.lookups import read_lookup
 from etl.sources.side_inputs.scorers import ModelVersions

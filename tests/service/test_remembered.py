@@ -6,10 +6,7 @@ import datetime as dt
 import json
 import os
 import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +26,7 @@ from etl.sinks.lake.s3 import bucket_of, s3_client
 from etl.sources.listing import folder_states
 from tests.support.backups import Backup
 from tests.support.delivering import Delivering
+from tests.support.listed import listed
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
@@ -39,31 +37,6 @@ REST_NS = 50_000_000  # instead of two seconds: this machine's file systems keep
 
 def rows(start: int) -> pa.Table:
     return pa.table([pa.array(range(start, start + 10), pa.int64())], schema=COLUMNS)
-
-
-@dataclass
-class Listed:
-    """The folders that this process lists, as Python's interpreter reports it."""
-
-    below: str = ""  # of which folder; empty: none is noted
-    folders: list[str] = field(default_factory=list)
-
-    def hear(self, event: str, args: tuple[object, ...]) -> None:
-        if event == "os.scandir" and self.below and str(args[0]).startswith(self.below):
-            self.folders.append(os.path.relpath(str(args[0]), self.below))
-
-
-LISTED = Listed()
-sys.addaudithook(LISTED.hear)
-
-
-@contextmanager
-def listed(below: Path) -> Iterator[list[str]]:
-    LISTED.below, LISTED.folders = str(below), []
-    try:
-        yield LISTED.folders
-    finally:
-        LISTED.below = ""
 
 
 @dataclass(kw_only=True)

@@ -17,7 +17,7 @@ from etl.common.paths import to_path
 from etl.common.record_bounds import Bounds
 from etl.common.record_columns import RAW
 from etl.pipeline import Files
-from etl.sources.kinds import require_files
+from etl.sources.kinds.declared import require_files
 from etl.sources.open import open_kind, open_source
 from etl.sources.parsing import Reading, csv_rows, ddl_fields
 from tests.support.reading import pipeline, read, settings, write

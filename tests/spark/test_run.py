@@ -25,6 +25,7 @@ from etl.runs.replay.replay import replay
 from etl.runs.run import run
 from etl.runs.summary import Summary
 from etl.sinks.lake.lake import Lake
+from etl.sources.listing import folder_states
 from tests.support import oracle
 from tests.support.data.names import ODD
 from tests.support.data.orders import (
@@ -41,6 +42,7 @@ from tests.support.data.orders import (
 from tests.support.databases import sessions
 from tests.support.environment import REPOSITORY
 from tests.support.home import Home
+from tests.support.listed import listed
 
 CONTRACT = {
     "pipeline",
@@ -95,7 +97,10 @@ def test_a_backlog_comes_in_batches_and_as_one_where_a_part_of_it_would_be_anoth
         assert home.run(name).batches == 1
 
 
-def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home: Home) -> None:
+def test_all_that_landed_is_in_both_sinks_and_a_second_run_lists_no_folder_and_changes_nothing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_states, "REST_NS", 1_000_000)  # this machine's file systems keep finer times
     landed = home.land("orders/dt=1/a.jsonl", orders(0, 40, negative=[3, 8]), ["{broken"])
     landed += home.land("orders/dt=1/b.jsonl", orders(40, 10))
     landed += home.land("orders/dt=2/deep/c.jsonl", orders(50, 10, negative=[50]))
@@ -117,10 +122,12 @@ def test_all_that_landed_is_in_both_sinks_and_a_second_run_changes_nothing(home:
     assert home.ask("SELECT batch_id FROM sluice.delivery ORDER BY commit_seq") == [(0,), (1,)]
 
     before = home.history()
-    again = home.run()
+    with listed(home.landing) as folders:
+        again = home.run()
     assert (again.batches, again.deliveries, again.rows_in) == (0, [], 0)
     assert again.stream == done.stream
     assert home.history() == before
+    assert folders == []
 
 
 def test_a_run_of_five_batches_opens_and_reads_as_often_as_one_of_one_but_for_its_tasks(

@@ -26,7 +26,7 @@ from etl.pipeline import Files, Socket
 from etl.pipeline.ddl import TYPES
 from etl.pipelines.flights import PIPELINE as FLIGHTS
 from etl.sources.evidence import look, path_column, path_of, paths_of, uri_at
-from etl.sources.kinds import kind_of, require_files
+from etl.sources.kinds.declared import kind_of, require_files
 from etl.sources.landing import landed
 from etl.sources.open import open_kind, open_source
 from etl.spark.input_files import takes_input_file_name

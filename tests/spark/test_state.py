@@ -15,7 +15,7 @@ from etl.operations.control.decide import record_decision
 from etl.operations.control.state import read_state
 from etl.operations.serving.read import catalog_properties
 from etl.operations.suites.what_if import what_if
-from etl.quality.rules import suite_path
+from etl.quality.suite_file import suite_path
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.spark.session import SHUFFLES, setting

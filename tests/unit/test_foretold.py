@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from etl.pipeline import Append, Files, Pipeline
 from etl.sources.evidence import look
-from etl.sources.kinds import kind_of
+from etl.sources.kinds.declared import kind_of
 from etl.sources.unreadable import _said
 
 

@@ -229,6 +229,10 @@ def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
             "import etl.runs.run",
             ("pyspark", "sklearn", "onnx", "onnxruntime", "openlineage", "opentelemetry"),
         ),
+        (  # what a run that finds nothing new imports
+            "import etl.runs.run, etl.cli.progress; from etl.runs.kinds.files import FileStream",
+            ("pyarrow.compute", "pyarrow.parquet", "etl.sources.base", "etl.quality.rules", "rich.progress"),
+        ),
         (
             "from etl.sources.side_inputs import onnx_forest; onnx_forest.scores",
             ("pyspark", "pandas", "pyiceberg", "sklearn", "onnx"),

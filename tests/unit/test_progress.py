@@ -6,18 +6,16 @@ import io
 import json
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from etl.cli.progress import done_lines, line, watching
-from etl.common.settings import Settings
 from etl.delivery.batch import Receipt
 from etl.pipeline import Append, Files, Pipeline, Rate
 from etl.runs.follow import RunControl
 from etl.runs.summary import STOPPED, Summary
-from etl.runs.workspace import Workspace
-from etl.services import Services
 
 FILES, RATE = Files("orders/*.jsonl"), Rate(rows_per_second=5)
 STOPPED_EARLY = "orders: it was asked to stop before a batch began; nothing was changed"
@@ -77,6 +75,8 @@ def test_a_run_tells_what_it_read_beside_what_came_out_and_what_was_left_out() -
     assert read in watched(windows, batch)
     assert "1 delivered · 6 quarantined · 593 rows/s" in watched(windows, batch)
     assert "read" not in watched(windows, replace(batch, records=7))
+    assert "2/3" in watched(windows, replace(batch, inputs=2), awaited=3)
+    assert "/3" not in watched(windows, replace(batch, inputs=2), awaited=3, every=timedelta(seconds=9))
     receipt = Receipt(batch_id=6, delivery_id=9, delivered=1, dropped=1, columns=("column c added (text)",))
     assert line("hours", receipt).endswith("; its tables have changed: column c added (text)")
     summary.add(receipt)
@@ -86,14 +86,10 @@ def test_a_run_tells_what_it_read_beside_what_came_out_and_what_was_left_out() -
     )
 
 
-def watched(pipeline: Pipeline, receipt: Receipt) -> str:
+def watched(pipeline: Pipeline, receipt: Receipt, **control: Any) -> str:
     """Return what a terminal shows once a batch is done."""
     terminal = Console(file=io.StringIO(), force_terminal=True, width=160)
-    nowhere = Services(postgres="", lake="", s3_endpoint=None, s3_region="", environment={})
-    place = Workspace(
-        settings=Settings(), services=nowhere
-    )  # a run that stays up asks no service for its files
-    with watching(place, pipeline, terminal, RunControl(every=timedelta(seconds=9))) as received:
+    with watching(pipeline, terminal, RunControl(**control)) as received:
         received(receipt)
     assert isinstance(terminal.file, io.StringIO)
     return terminal.file.getvalue()

@@ -12,10 +12,14 @@ import pytest
 ETL = Path(__file__).resolve().parents[2] / "etl"
 # What is declared, what is opened, what is known before, what a checkpoint tells, and how the stream goes on.
 DECLARED = {"Files", "Kafka", "Rate", "Socket", "DeclaredSource"}
-BASES = {"sources/base.py": {"Source", "SourceKind"}, "spark/checkpoint/reader.py": {"Checkpoint"}}
+BASES = {
+    "sources/base.py": {"Source"},
+    "sources/kinds/base.py": {"SourceKind"},
+    "spark/checkpoint/reader.py": {"Checkpoint"},
+}
 BASES |= {"runs/kinds/base.py": {"PipelineStream"}}
 TELL_APART = {
-    "sources/kinds.py": "makes the kind",
+    "sources/kinds/declared.py": "makes the kind",
     "runs/kinds/open.py": "makes what runs know of the kind, by it",
     "pipeline/source_checks.py": "checks a user's declaration, which may hold anything, by field",
 }

@@ -51,7 +51,8 @@ def write_contract(
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from etl.operations.suites.what_if import put_out
-    from etl.quality.rules import compile_rules, suite_of
+    from etl.quality.rules import compile_rules
+    from etl.quality.suite_file import suite_of
     from etl.runs.spark_session import a_session
     from etl.sinks.columns import common_schema
     from etl.sinks.warehouse.table import postgres_type

@@ -22,8 +22,8 @@ from etl.common.settings import Settings, config_file
 from etl.common.wording import first_few
 from etl.pipeline import loadable
 from etl.quality.mistakes.arguments import mistakes
-from etl.quality.rules import suite_path
 from etl.quality.suite import read_suite
+from etl.quality.suite_file import suite_path
 from etl.services import JarSet
 from etl.spark.launch import class_data
 from etl.spark.launch.faults import environment_faults, environment_in_use

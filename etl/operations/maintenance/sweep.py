@@ -41,7 +41,7 @@ from etl.sinks.lake.references import (
 from etl.sinks.lake.s3 import Stored, Upload, bucket_of, s3_client, stored, translated, unfinished
 from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
-from etl.sinks.warehouse.table import drop_staging_left, staging_left
+from etl.sinks.warehouse.leftovers import drop_staging_left, staging_left
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

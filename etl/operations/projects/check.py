@@ -16,8 +16,8 @@ from etl.common.wording import meant, pluralize
 from etl.pipeline.ddl import TYPES, unknown_types
 from etl.pipeline.loader import Loaded, load_files, require_name
 from etl.quality.mistakes.arguments import mistakes
-from etl.quality.rules import suite_path
 from etl.quality.suite import read_suite
+from etl.quality.suite_file import suite_path
 
 NO_SUITE = "no suite: every row passes"
 

@@ -32,7 +32,7 @@ from etl.quality.verdict import Verdict
 from etl.sinks.open import refuse_unfit
 from etl.sinks.warehouse.table import postgres_type
 from etl.sources import evidence
-from etl.sources.kinds import require_files
+from etl.sources.kinds.declared import require_files
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.reader import open_checkpoint
 from etl.spark.frames import parquet

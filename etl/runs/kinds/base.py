@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from etl.common.database import Cursor, transaction
 from etl.common.errors import FilesUnread, SluiceError
 from etl.common.wording import pluralize
-from etl.ledger import leases, streams
+from etl.ledger import deliveries, leases, streams
+from etl.ledger.deliveries import Commit
 from etl.ledger.diagnosis import MAY_HAVE_ANOTHER_CHECKPOINT, NEED_ANOTHER_CHECKPOINT
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
@@ -23,12 +24,14 @@ from etl.runs.preflight import refuse_unknown, unfit, unknown_streams
 from etl.runs.recovery.base import ReadAgain, RecordedBatch, Recovery, RecoveryRequest, StateRecovery
 from etl.runs.workspace import Workspace
 from etl.sinks.lake import marker
-from etl.sources.base import Source, SourceKind
+from etl.sources.kinds.base import SourceKind
 from etl.spark.checkpoint.folder import Checkpoints
 from etl.spark.checkpoint.reader import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from etl.sources.base import Source
 
 Kind = TypeVar("Kind", bound=Checkpoint)
 
@@ -138,6 +141,7 @@ class ContinuedStream(PipelineStream[Kind]):
             raise problem
         with transaction(self.dsn) as cursor:
             known = streams.current_stream(cursor, self.pipeline.name)
+            commit = deliveries.last_commit(cursor, self.pipeline.name)
         if known is None:
             refuse_unknown(self.checkpoints)
             return self._first(lease)
@@ -145,12 +149,16 @@ class ContinuedStream(PipelineStream[Kind]):
         if _is_unbegun(known, checkpoint):  # a run was killed between registering its stream and this
             self._creator()(known.stream_id)
             return known.stream_id
-        if not self._is_as_compared(known, checkpoint) and (misfit := self._misfit(known, checkpoint)):
+        as_compared = self._is_as_compared(known, checkpoint, commit)
+        if not as_compared and (misfit := self._misfit(known, checkpoint)):
             raise misfit
         return known.stream_id
 
-    def _is_as_compared(self, known: StreamState, checkpoint: Kind) -> bool:  # noqa: ARG002
-        """Tell whether a run before has found that the checkpoint fits the ledger, and nothing of both has changed since."""
+    def _is_as_compared(self, known: StreamState, checkpoint: Kind, commit: Commit | None) -> bool:  # noqa: ARG002
+        """Tell whether a run before has found that the checkpoint fits the ledger, and nothing of both has changed since.
+
+        `commit` is that of the pipeline's newest delivery.
+        """
         return False
 
     def _first(self, lease: Lease) -> str:

@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import psycopg2
-import pyarrow.compute as pc
 
 from etl.common.database import Cursor, transaction
 from etl.common.errors import CheckpointDamaged, FilesUnread, InputsChanged, ServiceAway, SluiceError
 from etl.common.paths import is_utf8, path_array, shown
 from etl.common.wording import first_few, pluralize
 from etl.ledger import deliveries, leases, pipelines, streams
+from etl.ledger.deliveries import Commit
 from etl.ledger.inputs import Input
 from etl.ledger.leases import Lease
 from etl.ledger.streams import StreamState
@@ -37,13 +37,10 @@ from etl.runs.recovery.base import (
     Seeded,
     StateRecovery,
 )
-from etl.runs.recovery.state_rebuild import make_current, rebuild_all, rerun_batches
-from etl.runs.spark_session import a_session
-from etl.runs.stateful import kept_state
 from etl.sources import evidence
 from etl.sources.cutoff import before_start, in_stream, undelivered
 from etl.sources.evidence import look, paths_of, place_at, uri_at
-from etl.sources.files import FileKind
+from etl.sources.kinds.files import FileKind
 from etl.sources.landing import assigned, folders_gone, is_listed_by_log, source_of
 from etl.sources.listing.folder_states import LandingLook
 from etl.spark.checkpoint.files import FileCheckpoint
@@ -65,9 +62,7 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     kind: FileKind
     begun: dict[str, Begun] = field(default_factory=dict, compare=False, repr=False)  # by stream
 
-    def _is_as_compared(self, known: StreamState, checkpoint: FileCheckpoint) -> bool:
-        with transaction(self.dsn) as cursor:
-            commit = deliveries.last_commit(cursor, known.pipeline)
+    def _is_as_compared(self, known: StreamState, checkpoint: FileCheckpoint, commit: Commit | None) -> bool:
         begun = self.begun[known.stream_id] = Begun(checkpoint=checkpoint, commit=commit)
         remembered = Remembered.read(checkpoint.folder, begun.clock)
         if remembered is None or remembered.compared != self._compared(checkpoint, commit):
@@ -80,7 +75,7 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     def _begun(self, stream_id: str) -> Begun:
         return self.begun.setdefault(stream_id, Begun(checkpoint=self.checkpoints.of(stream_id)))
 
-    def _compared(self, checkpoint: FileCheckpoint, commit: deliveries.Commit | None) -> str:
+    def _compared(self, checkpoint: FileCheckpoint, commit: Commit | None) -> str:
         return compared(self.pipeline, self.landing, checkpoint, commit)
 
     def _creator(self) -> Callable[[str], None]:
@@ -139,6 +134,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
     def _unplanned(self, checkpoint: FileCheckpoint, paths: AbstractSet[str]) -> set[str]:
         if not paths or not checkpoint.offsets:
             return {*paths}
+        import pyarrow.compute as pc
+
         behind = paths_of(checkpoint.uris_until(checkpoint.offsets[-1]), self.landing)
         named = path_array(filter(is_utf8, paths))  # Spark can't read others
         return {*paths} - set(named.filter(pc.is_in(named, value_set=behind)).to_pylist())
@@ -176,12 +173,12 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         except (SluiceError, psycopg2.Error) as error:  # the run has done its work
             log.warning("%s: the next run compares everything again: %s", self.pipeline.name, error)
 
-    def _write(self, begun: Begun, checkpoint: FileCheckpoint, commit: deliveries.Commit | None) -> None:
+    def _write(self, begun: Begun, checkpoint: FileCheckpoint, commit: Commit | None) -> None:
         remembered = Remembered(compared=self._compared(checkpoint, commit), folders=begun.look.found)
         remembered.write(checkpoint.folder, begun.clock)
 
     def is_little(self, stream_id: str, awaited: AbstractSet[str]) -> bool:
-        if len(awaited) > LITTLE_FILES or not self._begun(stream_id).checkpoint.settled:
+        if len(awaited) > LITTLE_FILES or not self.checkpoints.of(stream_id).settled:
             return False
         seen = look((uri_at(path, self.landing) for path in awaited), landing=self.landing)
         return sum(one.size for one in seen) <= LITTLE_BYTES
@@ -227,6 +224,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         self, known: StreamState, checkpoint: FileCheckpoint, delivered: int
     ) -> SluiceError | None:
         """Return CheckpointDamaged where the checkpoint counts a file as read that no delivery has, else None."""
+        import pyarrow.compute as pc
+
         counted = checkpoint.uris_until(delivered)
         paths = paths_of(counted, self.landing)
         with transaction(self.dsn) as cursor:
@@ -305,6 +304,8 @@ class FileRecovery(StateRecovery):
 
     def next_stream(self) -> Seeded:
         """Return the stream to go on with, whose checkpoint counts what was delivered as read."""
+        from etl.runs.recovery.state_rebuild import rebuild_all
+
         dsn, lease = self.stream.dsn, self.request.lease
         with transaction(dsn) as cursor:
             known = streams.current_stream(cursor, lease.pipeline)
@@ -319,6 +320,9 @@ class FileRecovery(StateRecovery):
         return _seeded(self.stream, lease)
 
     def rebuild(self, batches: Mapping[int, RecordedBatch]) -> Rebuilt | None:
+        from etl.runs.recovery.state_rebuild import rerun_batches
+        from etl.runs.spark_session import a_session
+        from etl.runs.stateful import kept_state
         from etl.sources.open import open_kind
 
         workspace, pipeline, landing = self.stream.workspace, self.stream.pipeline, self.stream.landing
@@ -352,6 +356,8 @@ class FileRecovery(StateRecovery):
         )
 
     def go_on(self, cursor: Cursor, rebuilt: Rebuilt) -> Seeded:
+        from etl.runs.recovery.state_rebuild import make_current
+
         make_current(cursor, self.request, rebuilt)
         seen = sum(len(past.files) for past in rebuilt.batches.values())
         return Seeded(stream_id=rebuilt.stream_id, seen=seen)

@@ -7,21 +7,20 @@ from typing import Any
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import require_replayable
 from etl.runs.kinds.base import ContinuedStream, PipelineStream
-from etl.runs.kinds.files import FileStream
-from etl.runs.kinds.live import LiveStream
-from etl.runs.kinds.topics import TopicStream
 from etl.runs.workspace import Workspace
-from etl.sources.base import SourceKind
-from etl.sources.files import FileKind
-from etl.sources.kafka.source import KafkaKind
-from etl.sources.kinds import kind_of
-from etl.sources.live import LiveKind
+from etl.sources.kinds.base import SourceKind
+from etl.sources.kinds.declared import kind_of
+from etl.sources.kinds.files import FileKind
+from etl.sources.kinds.live import LiveKind
+from etl.sources.kinds.topics import KafkaKind
 
 
 def stream_of(workspace: Workspace, pipeline: Pipeline) -> PipelineStream[Any]:
     """Return how the stream of a pipeline goes on."""
     match kind := kind_of(pipeline):
         case LiveKind():
+            from etl.runs.kinds.live import LiveStream
+
             return LiveStream(workspace=workspace, kind=kind)
         case _:
             return _continued(workspace, kind)
@@ -39,8 +38,12 @@ def continued_stream_of(workspace: Workspace, pipeline: Pipeline, what: str) -> 
 def _continued(workspace: Workspace, kind: SourceKind[Any, Any]) -> ContinuedStream[Any]:
     match kind:
         case FileKind():
+            from etl.runs.kinds.files import FileStream
+
             return FileStream(workspace=workspace, kind=kind)
         case KafkaKind():
+            from etl.runs.kinds.topics import TopicStream
+
             return TopicStream(workspace=workspace, kind=kind)
         case _:
             raise AssertionError(f"no stream is known for a pipeline of {type(kind).__name__}")

@@ -28,7 +28,8 @@ from etl.runs.recovery.topic_seeds import seeded_at, seeded_topics, skip_gaps, w
 from etl.runs.spark_session import a_session
 from etl.runs.stateful import kept_state
 from etl.sources.kafka.cluster import Topic, still_there
-from etl.sources.kafka.source import KafkaKind, KafkaSource
+from etl.sources.kafka.source import KafkaSource
+from etl.sources.kinds.topics import KafkaKind
 from etl.spark.checkpoint.reader import Offsets
 from etl.spark.checkpoint.topics import TopicCheckpoint
 

@@ -21,7 +21,7 @@ from etl.ledger import deliveries, offsets, pipelines, streams
 from etl.pipeline import Pipeline
 from etl.runs.recovery.base import Rebuilt, RecordedBatch, RecoveryRequest, Seeded, StateRecovery
 from etl.runs.stateful import output_mode
-from etl.sources.kinds import kind_of
+from etl.sources.kinds.declared import kind_of
 from etl.spark.checkpoint.folder import Checkpoints
 from etl.spark.checkpoint.format import About
 from etl.spark.checkpoint.reader import PlannableCheckpoint

@@ -25,13 +25,13 @@ from etl.ledger.offsets import Range, joined, ranges_of
 from etl.pipeline import Pipeline
 from etl.pipeline.intervals import PathTemplate, is_template
 from etl.pipeline.replayability import require_replayable
-from etl.quality.rules import digest_of
+from etl.quality.suite_file import digest_of
 from etl.sinks.lake.interval_scan import rows_within
 from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
 from etl.sources import evidence
 from etl.sources.cutoff import before_start
-from etl.sources.kinds import kind_of
+from etl.sources.kinds.declared import kind_of
 from etl.sources.side_inputs.lookups import as_recorded, versions
 
 if TYPE_CHECKING:

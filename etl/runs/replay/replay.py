@@ -36,7 +36,7 @@ from etl.runs.stateful import refuse_replay
 from etl.runs.telemetry.spans import traced
 from etl.runs.telemetry.telling import telling_lineage
 from etl.sinks.modes import mode_of
-from etl.sources.kinds import kind_of
+from etl.sources.kinds.declared import kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,16 +18,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from etl.common import steps
 from etl.common.paths import temporary_folder
 from etl.common.steps import Step
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 OBJECT_BYTES = 120_000_000  # roll over here: the last row group brings a file to about 128 MB at most
 ROW_GROUP_BYTES = 32_000_000  # of Arrow memory, before encoding
@@ -215,6 +217,8 @@ class ObjectWriter:
         folder = path_of(self._spec, value)
         path = f"{folder}/{self._name}-{uuid.uuid4().hex[:8]}.parquet"
         sink = self._s3.open_output_stream(path.removeprefix("s3://"))
+        import pyarrow.parquet as pq
+
         footers: list[pq.FileMetaData] = []
         writer = pq.ParquetWriter(
             sink, self._spec.schema, compression="zstd", compression_level=1, metadata_collector=footers

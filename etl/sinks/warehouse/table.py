@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg2
 import pyarrow as pa
 from psycopg2 import sql
 
-from etl.common.database import Cursor, ensure_schema, lock_schemas, savepoint, transaction, wait_for_locks
+from etl.common.database import Cursor, ensure_schema, lock_schemas
 from etl.common.errors import TableRefused
 from etl.common.outcome import in_short
 from etl.common.statements import Statements
@@ -387,37 +387,6 @@ def hold(cursor: Cursor, winners: Winners, *, expected: int, pipeline: str) -> N
     columns = [*QUARANTINE_COLUMNS, "stream_id", "batch_id", "delivery_id", "pipeline"]
     with refusing("sluice.quarantine", pipeline, NOTHING):
         copy_packed(cursor, winners, _QUARANTINE, columns, expected=expected, held=True)
-
-
-def staging_left(cursor: Cursor, pipeline: str) -> list[str]:
-    """Return the staging tables of the pipeline's attempts that can't commit any more."""
-    return [name for (name,) in STATEMENTS.execute(cursor, "staging_left", pipeline=pipeline).fetchall()]
-
-
-def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
-    """Drop these staging tables, each in its own transaction; return those that a zombie still writes to."""
-    busy = []
-    for table in tables:
-        try:
-            with transaction(dsn) as cursor:
-                wait_for_locks(cursor, "500ms")
-                STATEMENTS.execute(cursor, "drop_staging", staging=sql.Identifier(table))
-        except psycopg2.errors.LockNotAvailable:
-            busy.append(table)
-    return busy
-
-
-def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
-    """Drop those of a closed attempt's staging tables that are there, without waiting.
-
-    One that a losing task still writes to is left to the next run.
-    """
-    there = STATEMENTS.execute(cursor, "staging_there", tables=list(tables)).fetchall()
-    for (table,) in there:
-        staging = sql.Identifier(table)
-        with suppress(psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable), savepoint(cursor):
-            STATEMENTS.execute(cursor, "lock_staging", staging=staging)
-            STATEMENTS.execute(cursor, "drop_staging", staging=staging)
 
 
 def _definitions(columns: pa.Schema, collations: Mapping[str, sql.Identifier] = {}) -> sql.Composed:

@@ -13,25 +13,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from etl.common.database import transaction
-from etl.common.errors import CheckpointDamaged, OffsetsGone, SetupError
+from etl.common.errors import CheckpointDamaged, OffsetsGone
 from etl.common.record_columns import SOURCE_PATH
-from etl.common.settings import Settings
 from etl.common.wording import WHY, first_few, pluralize
 from etl.ledger import offsets, streams
 from etl.ledger.offsets import Gap, Range, Reached, one_range_per_partition, parsed
 from etl.pipeline import Kafka, declaration
 from etl.pipeline.declaration import RECORD
-from etl.sources.base import Source, SourceKind
-from etl.sources.kafka.cluster import Cluster, Topic, gaps, open_cluster, still_there
-from etl.sources.kafka.read_errors import is_of_kafka, raise_read_error
+from etl.sources.base import Source
+from etl.sources.kafka.cluster import Cluster, Topic, gaps
+from etl.sources.kafka.read_errors import is_of_kafka
 from etl.sources.parsing import Reading, Records, json_rows, none_malformed, none_of, only_column, union
 from etl.sources.raw.tasks import uris_on_topics
 from etl.spark.checkpoint.reader import Checkpoint, Offsets
-from etl.spark.checkpoint.topics import TopicCheckpoint
 from etl.spark.state_plan import SOURCE_NUMBER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from etl.ledger.inputs import Input
@@ -278,39 +276,6 @@ class KafkaSource(Source):
 
     def _records(self, frame: DataFrame, source: Kafka, reading: Reading) -> DataFrame:
         return records(frame, source, self.fields[source.stream], reading)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KafkaKind(SourceKind[KafkaSource, TopicCheckpoint]):
-    """Topics of Kafka, each of which has an order: what is read is told by offsets."""
-
-    declared: Sequence[Kafka]
-
-    @property
-    def checkpoint(self) -> type[TopicCheckpoint]:
-        return TopicCheckpoint
-
-    def source(self, settings: Settings, paths: Sequence[str], **common: Any) -> KafkaSource:  # noqa: ARG002
-        cluster = open_cluster(common["spark"], settings, self.pipeline.name)
-        return KafkaSource(**common, declared=self.declared, cluster=cluster)
-
-    def still_there(
-        self, spark: SparkSession, settings: Settings, ranges: Sequence[Range]
-    ) -> tuple[list[Range], list[str]]:
-        read = {one.topic for one in ranges}
-        cluster = open_cluster(spark, settings, self.pipeline.name)
-        now = cluster.topics([name for one in self.declared for name in one.topics if name in read])
-        return still_there(now, ranges)
-
-    def raise_read_error(self, errors: Sequence[BaseException], retry: str) -> None:
-        raise_read_error(self.pipeline.name, errors, retry)
-
-    def refuse_taken_twice(self, state: Sequence[str]) -> None:  # noqa: ARG002
-        raise SetupError(
-            f"The transform of {self.pipeline.name} takes its topics more than once: Spark would read each on its own, and"
-            " not all to the same end",
-            remedy="make several rows of one with explode",
-        )
 
 
 def _latest(now: Mapping[str, Topic], one: Reached) -> int:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from etl.common.wording import pluralize
 from etl.spark.checkpoint.format import (
@@ -116,6 +115,8 @@ class FileCheckpoint(PlannableCheckpoint):
 
     def _entries(self, source: int, start: int, end: int) -> pa.Table:
         """Return the files of the log's entries in (start, end], as a table of LOG. Raises Torn when one is not told."""
+        import pyarrow.compute as pc
+
         entries: list[pa.Table] = []
         wanted = end  # read backwards: one compacted file tells all that come before it
         while wanted > start:
@@ -125,7 +126,8 @@ class FileCheckpoint(PlannableCheckpoint):
             if lost := asked - present:
                 raise Torn(f"{name} is torn: entry {min(lost)} is not in it")
             if present > asked:
-                files = files.filter((pc.field("entry") >= first) & (pc.field("entry") <= wanted))
+                entry = pc.field("entry")
+                files = files.filter((entry >= first) & (entry <= wanted))
             entries.insert(0, files)
             wanted = first - 1
         return pa.concat_tables([NO_FILES, *entries])

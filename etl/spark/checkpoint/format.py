@@ -24,7 +24,6 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 from pyarrow import fs
-from pyarrow import json as arrow_json
 
 from etl.common.errors import ServiceAway
 from etl.common.wording import pluralize
@@ -231,6 +230,8 @@ def parse_log(name: str, content: pa.Buffer) -> pa.Table:
     A compacted one has all files ever read, so Arrow parses it; one that Arrow refuses goes line by line. Raises Torn
     when a line names no file.
     """
+    from pyarrow import json as arrow_json
+
     begin = len(_VERSION) + 1
     lines = content.slice(begin) if content.size > begin else None
     if lines is not None and content.slice(0, begin).to_pybytes().decode(errors="replace") == f"{_VERSION}\n":

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from etl.common.errors import SetupError
 from etl.pipeline import Files, Kafka, Pipeline, Rate, Socket
 from etl.pipeline.replayability import require_replayable
-from etl.sources.base import Source, SourceKind
-from etl.sources.files import FileKind
-from etl.sources.kafka.source import KafkaKind
-from etl.sources.live import RateKind, SocketKind
+from etl.sources.kinds.base import SourceKind
+from etl.sources.kinds.files import FileKind
+from etl.sources.kinds.live import RateKind, SocketKind
+from etl.sources.kinds.topics import KafkaKind
 from etl.spark.checkpoint.reader import Checkpoint
+
+if TYPE_CHECKING:
+    from etl.sources.base import Source
 
 Declared = TypeVar("Declared", Files, Kafka)
 
