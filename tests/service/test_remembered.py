@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import shutil
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,7 +68,7 @@ class Case:
     def rest(self) -> None:
         """Wait until every folder of the landing has been at rest for long enough."""
         newest = max(Path(folder).stat().st_ctime_ns for folder, _, _ in os.walk(self.landing))
-        until(lambda: folder_states.time.time_ns() > newest + 2 * REST_NS, "a rest", patience=60, every=0.01)
+        until(lambda: time.time_ns() > newest + 2 * REST_NS, "a rest", patience=60, every=0.01)
 
     def compare(self) -> None:
         """Look until all folders are remembered."""
