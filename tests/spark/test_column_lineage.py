@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from etl.common.settings import Settings
 from etl.pipeline import Append, Files, Lookup, Pipeline, load_pipeline
 from etl.runs.telemetry.outbox import lineage_note
-from etl.sources.kinds import kind_of
+from etl.sources.kinds.declared import kind_of
 from etl.sources.open import open_kind
 from etl.sources.side_inputs.scorers import ModelScorer, Version
 from tests.support.environment import REPOSITORY
