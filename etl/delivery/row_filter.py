@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from etl.common.record_columns import DETAIL, FUTURE_REASON, MALFORMED_REASON, RAW, SOURCE_PATH, WHY
 from etl.common.wording import visible
 from etl.pipeline import Sink
-from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule
+from etl.quality.verdict import FLAGS_PER_WORD, SAMPLES_PER_RULE, StageRule, flag_column
 from etl.sinks.lake.parquet_writer import StagedFile
 from etl.sinks.limits import breaches, repaired
 from etl.sinks.modes import mode_of
@@ -109,7 +109,7 @@ def split_rows(
 
     `rows` are the batch's own columns in the common types. Flags, reasons and samples go into the report.
     """
-    flag_words = [batch.column(f"_flags{word}") for word in range(row_filter.flag_words)]
+    flag_words = [batch.column(flag_column(word)) for word in range(row_filter.flag_words)]
     for word, histogram in zip(flag_words, report.histograms, strict=True):
         for count in pc.value_counts(word).to_pylist():
             histogram[count["values"]] += count["counts"]

@@ -23,7 +23,7 @@ from etl.ledger.offsets import Range
 from etl.ledger.stops import STATE_STOP, UNREADABLE_STOP
 from etl.pipeline import Pipeline
 from etl.quality.rules import Rules
-from etl.quality.verdict import Counts, Verdict
+from etl.quality.verdict import Counts, Verdict, flag_column
 from etl.sources import evidence
 from etl.sources.counts import Counted, Drift
 from etl.sources.cutoff import in_stream
@@ -367,7 +367,7 @@ class SparkBatch:
         from pyspark.sql import functions as F
 
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in self.rules.schema.fields]
-        flags = [F.lit(0).cast("bigint").alias(f"_flags{word}") for word in range(self.rules.flag_words)]
+        flags = [F.lit(0).cast("bigint").alias(flag_column(word)) for word in range(self.rules.flag_words)]
         behind = "its event time is missing"
         if self._watermark:
             behind += f", or not after the watermark, {self._watermark}"

@@ -27,6 +27,7 @@ from etl.delivery.row_filter import (
     most_frequent,
     split_rows,
 )
+from etl.quality.verdict import flag_column
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY, RowIdentity
 from etl.sinks.keys import without_negative_zeros
@@ -90,7 +91,7 @@ def stage_malformed(task: StageTask, records: Sequence[Mapping[str, str]]) -> Ta
     arrays += [
         pa.array([one.get(name) for one in records], pa.string()) for name in (RAW, SOURCE_PATH, DETAIL)
     ]
-    flags = (f"_flags{word}" for word in range(task.row_filter.flag_words))
+    flags = map(flag_column, range(task.row_filter.flag_words))
     names = [*columns.names, *flags, RAW, SOURCE_PATH, DETAIL, WHY]
     batch = pa.RecordBatch.from_arrays([*arrays, pa.repeat(MALFORMED_REASON, count)], names=names)
     return _staged(task, iter([batch]), partition=0, number=DRIVER)

@@ -22,7 +22,7 @@ from etl.quality.mistakes.arguments import (
 from etl.quality.mistakes.contradictions import contradictions
 from etl.quality.planner import NotInThePass, Planner, RulePlan
 from etl.quality.suite import DeclaredRule, read_suite
-from etl.quality.verdict import FLAGS_PER_WORD, Severity, StageRule, Where
+from etl.quality.verdict import FLAGS_PER_WORD, Severity, StageRule, Where, flag_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -191,6 +191,8 @@ def _flag_words(flags: Sequence[Column]) -> tuple[Column, ...]:
             for bit, flag in enumerate(flags[start : start + FLAGS_PER_WORD])
         ]
         flag_words.append(
-            reduce(lambda left, right: left.bitwiseOR(right), bits).alias(f"_flags{start // FLAGS_PER_WORD}")
+            reduce(lambda left, right: left.bitwiseOR(right), bits).alias(
+                flag_column(start // FLAGS_PER_WORD)
+            )
         )
     return tuple(flag_words)

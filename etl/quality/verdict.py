@@ -15,11 +15,14 @@ from etl.ledger.stops import Behind
 from etl.quality.metrics import ColumnMetrics
 
 FLAGS_PER_WORD = 63
-
-
 SAMPLES_PER_RULE = 20
 
 Where = Literal["pass", "gx", "reader"]
+
+
+def flag_column(word: int) -> str:
+    """Return the name of the column that has a word of flags."""
+    return f"_flags{word}"
 
 
 class Severity(StrEnum):
