@@ -17,7 +17,7 @@ from benchmarks.events import SCHEMA
 from benchmarks.ground import CORES, Ground
 from benchmarks.usual import COLUMNS
 from etl.pipeline import load_pipeline
-from etl.sinks.lake.parquet_writer import FileSpec, ObjectWriter
+from etl.sinks.lake.parquet_writer import Completions, FileSpec, ObjectWriter
 from etl.sinks.lake.schema import arrow_schema, iceberg_schema
 from etl.sinks.warehouse.packed_rows import COPY_READ_BYTES
 from etl.sources.files import FileSource
@@ -96,13 +96,16 @@ class Parts:
         spec = FileSpec(
             prefix=f"{place.services.lake}/bench/parts", folder="alone", schema=schema, partitioning=None
         )
-        writer = ObjectWriter(spec, place.lake.store, 0, core)
-        for batch in self.batches[core::CORES]:
-            rows = batch.num_rows
-            identity = (pa.scalar("0" * 36), pa.scalar(0, pa.int64()), pa.scalar(0, pa.int64()))
-            columns = [*batch.columns, *(pa.repeat(value, rows) for value in identity)]
-            writer.write(pa.RecordBatch.from_arrays(columns, names=schema.names))
-        writer.close()
+        with (
+            Completions() as completions,
+            ObjectWriter(spec, place.lake.store, 0, core, completions) as writer,
+        ):
+            for batch in self.batches[core::CORES]:
+                rows = batch.num_rows
+                identity = (pa.scalar("0" * 36), pa.scalar(0, pa.int64()), pa.scalar(0, pa.int64()))
+                columns = [*batch.columns, *(pa.repeat(value, rows) for value in identity)]
+                writer.write(pa.RecordBatch.from_arrays(columns, names=schema.names))
+            writer.close()
 
     def prepare_copy(self) -> None:
         self.ground.execute("DROP TABLE IF EXISTS copied", f"CREATE TABLE copied ({COLUMNS})")

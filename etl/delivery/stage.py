@@ -31,7 +31,7 @@ from etl.quality.verdict import flag_column
 from etl.sinks.checksum import MODULUS, checksum
 from etl.sinks.columns import IDENTITY, RowIdentity
 from etl.sinks.keys import without_negative_zeros
-from etl.sinks.lake.parquet_writer import FileSpec, ObjectStore, ObjectWriter
+from etl.sinks.lake.parquet_writer import Completions, FileSpec, ObjectStore, ObjectWriter
 from etl.sinks.limits import repaired
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter, delivered_wire, held_wire
 
@@ -99,18 +99,16 @@ def stage_malformed(task: StageTask, records: Sequence[Mapping[str, str]]) -> Ta
 
 def _staged(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: int, number: int) -> TaskReport:
     report = TaskReport.of(task.row_filter, partition=partition, number=number)
-    data = ObjectWriter(task.data, task.store, task.delivery_id, partition)
-    quarantine = ObjectWriter(task.quarantine, task.store, task.delivery_id, partition)
-    try:
-        with StagingWriter(task.tables, number) as staging:
+    with StagingWriter(task.tables, number) as staging:
+        with (
+            Completions() as completions,
+            ObjectWriter(task.data, task.store, task.delivery_id, partition, completions) as data,
+            ObjectWriter(task.quarantine, task.store, task.delivery_id, partition, completions) as quarantine,
+        ):
             for batch in batches:
                 _stage(task, batch, report, data, quarantine, staging)
             report.data_files, report.quarantine_files = data.close(), quarantine.close()
-            report.packed = staging.commit()
-    except BaseException:
-        data.abort()
-        quarantine.abort()
-        raise
+        report.packed = staging.commit()
     report.details = most_frequent(report.details, DETAILS_REPORTED)
     steps.reached(Step.TASK_COMMITTED)
     return report

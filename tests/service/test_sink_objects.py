@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -136,6 +138,40 @@ def test_a_partition_that_was_closed_for_others_has_its_later_rows_in_one_more_o
     assert receipt.files == 5 + 3
     wanted = sum((rows(batch) for batch in (*large, *strewn)), Counter())
     assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == wanted
+
+
+def test_objects_of_many_partitions_are_completed_side_by_side(
+    dsn: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, columns = parquet_writer.COMPLETED_AT_ONCE, pa.schema([("id", pa.int64())])
+    all_begun = threading.Barrier(many)
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, complete: Callable[[], None]) -> Future[None]:  # type: ignore[override]
+            def together() -> None:
+                all_begun.wait(30)
+                complete()
+
+            return super().submit(together)
+
+    monkeypatch.setattr(parquet_writer, "ThreadPoolExecutor", Pool)
+    run = start(dsn, lake, pipeline("aside", Append(partition_by=identity("id"))), columns=columns)
+    batch = batch_of(columns, list(range(2 * many)))
+    assert delivered(run, 0, batch).files == 2 * many
+    assert reader(run).in_postgres(system=()) == reader(run).on_lake(system=()) == rows(batch)
+
+
+def test_an_object_that_can_not_be_completed_fails_its_task(dsn: str, lake: Lake) -> None:
+    columns = pa.schema([("id", pa.int64())])
+    run = start(dsn, lake, pipeline("lost", Append()), columns=columns)
+
+    def to_nowhere(task: StageTask, batches: Iterable[pa.RecordBatch], partition: int) -> TaskReport:
+        nowhere = replace(task.data, prefix="s3://there-is-none/data")
+        return here(replace(task, data=nowhere), batches, partition)
+
+    with pytest.raises(OSError, match="there-is-none"):
+        deliver(run, ArrowBatch(batch_id=0, parts=[[batch_of(columns, [1])]], run_task=to_nowhere))
+    assert reader(run).in_postgres() == reader(run).on_lake() == Counter()
 
 
 def test_a_task_that_fails_leaves_nothing_on_its_disk(

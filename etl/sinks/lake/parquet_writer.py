@@ -13,12 +13,14 @@ import pickle
 import tempfile
 import urllib.parse
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +37,7 @@ OBJECT_BYTES = 120_000_000  # roll over here: the last row group brings a file t
 ROW_GROUP_BYTES = 32_000_000  # of Arrow memory, before encoding
 # A task whose rows come in the order of their partitions closes the writer that it used longest ago.
 OPEN_WRITERS = 16
+COMPLETED_AT_ONCE = 8  # objects of a task; of each that is smaller than a part of an upload, all is in memory
 UNITS = {"hour": "h", "day": "D", "month": "M"}  # numpy's names
 
 
@@ -123,15 +126,47 @@ class _Spill:
         self._file.close()
 
 
+class Completions:
+    """Completes a task's objects on S3 side by side, within a `with` block that ends once all are there, or raises.
+
+    A small object is sent as it is completed, so that each of many would wait for the one before it.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(COMPLETED_AT_ONCE)
+        self._begun = deque[Future[None]]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            while self._begun and error is None:
+                self._begun.popleft().result()
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, sink: pa.NativeFile) -> None:
+        """Begin to complete an object; wait for the one that was begun first where more are under way than may be."""
+        self._begun.append(self._pool.submit(sink.close))
+        if len(self._begun) > COMPLETED_AT_ONCE:
+            self._begun.popleft().result()
+
+
 class ObjectWriter:
-    """Writes rows to one object a partition; finished objects come back from `close`.
+    """Writes rows to one object a partition; `close` returns the objects, which are on S3 once `completions` has ended.
 
     A partition has more than one only where one would be larger than OBJECT_BYTES, or each but one has half a row group.
     """
 
-    def __init__(self, spec: FileSpec, store: ObjectStore, delivery_id: int, partition: int) -> None:
+    def __init__(
+        self, spec: FileSpec, store: ObjectStore, delivery_id: int, partition: int, completions: Completions
+    ) -> None:
         self._spec = spec
         self._store = store
+        self._completions = completions
         self._name = f"{delivery_id}-{partition:05d}"
         self._s3: fs.S3FileSystem | None = None
         self._open: OrderedDict[Any, _Open] = OrderedDict()
@@ -156,18 +191,21 @@ class ObjectWriter:
                 self._spill.add(value, part)
 
     def close(self) -> list[StagedFile]:
-        """Finish every object; return all that were written."""
+        """Write what waits, and begin to complete every object; return all that were written."""
         rest = dict(self._parted())
         spilled = dict(self._spill.take()) if self._spill is not None else {}
         # What is open first: another would close it.
         for value in dict.fromkeys([*self._open, *spilled, *rest]):
             self._write_all(value, chain(spilled.get(value, ()), [rest[value]] if value in rest else ()))
-        if self._spill is not None:
-            self._spill.close()
         return self._done
 
-    def abort(self) -> None:
-        """Give up what is open.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give up what `close` has not finished.
 
         pyarrow may still complete it: no metadata refers to it, and the sweeper removes it.
         """
@@ -231,7 +269,7 @@ class ObjectWriter:
         done = self._open.pop(value)
         done.writer.close()
         size = done.sink.tell()
-        done.sink.close()
+        self._completions.begin(done.sink)
         self._done.append(
             StagedFile(
                 path=done.path,
