@@ -231,12 +231,10 @@ class SparkBatch:
         return self.source.reread(uris, broken=())
 
     def _static_frame(self, uris: Sequence[str]) -> DataFrame | None:
-        """Return the batch as a frame that may be evaluated again.
+        """Return the batch's output, without the rules, as a static frame over the same input.
 
-        For a stateful transform it is a static one over the same input, None if it can't run statically.
+        None of a stateful transform that can't run statically.
         """
-        if not self.state:
-            return self._output_of(uris)
         try:
             return self.source.reread(uris, broken=())
         except SetupError:  # of a transform that streams and can't be run in any other way
@@ -339,7 +337,7 @@ class SparkBatch:
             )
 
     def _job(self, frame: DataFrame, task: StageTask) -> DataFrame:
-        return self._staging(self.rules.flagged(frame), task)
+        return self._staging(self.rules.judged(frame), task)
 
     def _staging(self, frame: DataFrame, task: StageTask) -> DataFrame:
         """Return the job that stages `frame` by at most `pg_connections` tasks, each with one connection."""

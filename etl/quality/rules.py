@@ -14,7 +14,7 @@ from etl.common.settings import Settings
 from etl.pipeline import Pipeline
 from etl.quality import measure
 from etl.quality.suite_file import suite_source
-from etl.quality.verdict import Counts, StageRule, Verdict
+from etl.quality.verdict import Counts, StageRule, Verdict, flag_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,11 +65,17 @@ class Rules:
         return len(self.suite.flags)
 
     def flagged(self, frame: DataFrame) -> DataFrame:
+        """Return the output with the suite's flags beside it, which it may have already."""
+        if not self.flag_words or flag_column(0) in frame.columns:
+            return frame
+        return frame.select("*", *self.suite.flags)
+
+    def judged(self, frame: DataFrame) -> DataFrame:
         """Return the output with the suite's flags beside it, and with what `observe` must count of it."""
         observed = [*self.suite.aggregates, *measure.aggregates(self.metrics, self.schema)]
         if observed:
             frame = frame.observe("suite", *observed)
-        return frame.select("*", *self.suite.flags)
+        return self.flagged(frame)
 
     def aggregates(self, job: DataFrame) -> Mapping[str, Any]:
         """Return what was observed in the job that was run on exactly this frame.

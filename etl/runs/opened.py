@@ -45,6 +45,16 @@ class OpenedPipeline:
     sinks: Sinks
     lineage: LineageNote | None  # where events are sent of what is delivered
 
+    @property
+    def queried(self) -> DataFrame:
+        """Return the streaming frame that a run's query is of.
+
+        It has the suite's flags, which a batch's frame would have to copy each row for, but where a batch may be read for
+        its state alone, or the transform is not part of the query.
+        """
+        queried = self.source.queried
+        return self.rules.flagged(queried) if self.source.transforms_in_query and not self.state else queried
+
     def stream_context(self, lease: Lease, stream: StreamState, on_step: Listener | None) -> DeliveryContext:
         """Return the context of a run of the stream."""
         return self._context(lease, stream.stream_id, stream.first_batch, stream.checkpoint, None, on_step)

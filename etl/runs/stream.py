@@ -121,7 +121,7 @@ class StreamRun:
         failure = BatchFailure()
         slow = self._slow_tasks(spark, opened, failure)
         on_batch = failure.capturing(self._on_batch(opened, known, recorder))
-        writer = opened.source.queried.writeStream.foreachBatch(on_batch).option(
+        writer = opened.queried.writeStream.foreachBatch(on_batch).option(
             "checkpointLocation", known.checkpoint
         )
         retry = f"`{run_command(self.pipeline)}`"

@@ -159,7 +159,7 @@ def try_out(
             else:
                 frame = source.reread(uris, broken=())
             with _telling_of_rules(rules, frame, uris):
-                ran = _run(source, rules.flagged(frame), partial(look_through, row_filter, most), uris)
+                ran = _run(source, rules.judged(frame), partial(look_through, row_filter, most), uris)
         staged = ran.staged(rules, stateful=bool(state))
         counts = staged.counts(rules.flag_words)
         raw = source.malformed(uris).limit(most).collect() if ran.malformed else []

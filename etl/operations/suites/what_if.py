@@ -248,7 +248,7 @@ def _weighed(spark: SparkSession, batch: StoredBatch, rules: Rules, row_filter: 
     from etl.spark.tasks import collect, in_tasks
 
     frame = stored_rows(spark, batch, rules.schema)
-    job = in_tasks(rules.flagged(frame), partial(cross, row_filter))
+    job = in_tasks(rules.judged(frame), partial(cross, row_filter))
     differences: list[SuiteDifference] = collect(job)
     staged = Staged(
         reports=[difference.report for difference in differences],
