@@ -33,6 +33,7 @@ from etl.sinks.columns import IDENTITY, RowIdentity
 from etl.sinks.keys import without_negative_zeros
 from etl.sinks.lake.parquet_writer import Completions, FileSpec, ObjectStore, ObjectWriter
 from etl.sinks.limits import repaired
+from etl.sinks.warehouse.packed_rows import PART_BYTES
 from etl.sinks.warehouse.staging import StagingTables, StagingWriter, delivered_wire, held_wire
 
 StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
@@ -105,8 +106,10 @@ def _staged(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: in
             ObjectWriter(task.data, task.store, task.delivery_id, partition, completions) as data,
             ObjectWriter(task.quarantine, task.store, task.delivery_id, partition, completions) as quarantine,
         ):
+            rows = _Rows(task=task, report=report, staging=staging, data=data, quarantine=quarantine)
             for batch in batches:
-                _stage(task, batch, report, data, quarantine, staging)
+                rows.take(batch)
+            rows.hold()
             report.data_files, report.quarantine_files = data.close(), quarantine.close()
         report.packed = staging.commit()
     report.details = most_frequent(report.details, DETAILS_REPORTED)
@@ -114,31 +117,56 @@ def _staged(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: in
     return report
 
 
-def _stage(
-    task: StageTask,
-    batch: pa.RecordBatch,
-    report: TaskReport,
-    data: ObjectWriter,
-    quarantine: ObjectWriter,
-    staging: StagingWriter,
-) -> None:
-    """Split a batch into what is delivered and what is held; write both to S3 and stage both."""
-    row_filter, names = task.row_filter, task.row_filter.columns.names
-    rows = without_negative_zeros(cast_to(batch, row_filter.columns), row_filter.keys)
-    held, reasons = split_rows(row_filter, batch, rows, report)
-    if held is not None:
-        bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons, task.files)
-        report.quarantined += bad.num_rows
-        report.quarantine_checksum = (report.quarantine_checksum + checksum(bad, names)) % MODULUS
-        quarantine.write(_with_identity(bad, task))
+@dataclass(kw_only=True)
+class _Rows:
+    """Splits a task's rows into what is delivered and what is held; writes both to S3 and stages both."""
+
+    task: StageTask
+    report: TaskReport
+    staging: StagingWriter
+    data: ObjectWriter
+    quarantine: ObjectWriter
+    held: list[pa.RecordBatch] = field(default_factory=list)  # that wait for more: a batch has a few of them
+    held_bytes: int = 0
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Deliver the good rows of a batch; keep those that are held until there are enough of them."""
+        row_filter = self.task.row_filter
+        rows = without_negative_zeros(cast_to(batch, row_filter.columns), row_filter.keys)
+        held, reasons = split_rows(row_filter, batch, rows, self.report)
+        if held is not None:
+            bad = _quarantine_rows(batch.filter(held), rows.filter(held), reasons, self.task.files)
+            self.held.append(bad)
+            self.held_bytes += bad.nbytes
+            rows = rows.filter(pc.invert(held))
+        if rows.num_rows:
+            self.deliver(rows)
+        if self.held_bytes >= PART_BYTES:
+            self.hold()
+
+    def deliver(self, rows: pa.RecordBatch) -> None:
+        self.report.delivered += rows.num_rows
+        self.report.checksum = self._sum(self.report.checksum, rows)
+        self.data.write(_with_identity(rows, self.task))
+        self.task.deliver(self.staging, rows)
+
+    def hold(self) -> None:
+        """Hold the rows that wait for it, if there are any."""
+        if not self.held:
+            return
+        rows = pa.concat_batches(self.held)
+        self.held, self.held_bytes = [], 0
+        self.report.quarantined += rows.num_rows
+        self.report.quarantine_checksum = self._sum(self.report.quarantine_checksum, rows)
+        self.quarantine.write(_with_identity(rows, self.task))
         # in the order of the file's columns, which audit reads
-        task.hold(staging, bad, [name for name in task.quarantine.schema.names if name in names])
-        rows = rows.filter(pc.invert(held))
-    if rows.num_rows:
-        report.delivered += rows.num_rows
-        report.checksum = (report.checksum + checksum(rows, names)) % MODULUS
-        data.write(_with_identity(rows, task))
-        task.deliver(staging, rows)
+        names = self.task.row_filter.columns.names
+        self.task.hold(
+            self.staging, rows, [name for name in self.task.quarantine.schema.names if name in names]
+        )
+
+    def _sum(self, before: int, rows: pa.RecordBatch) -> int:
+        return (before + checksum(rows, self.task.row_filter.columns.names)) % MODULUS
 
 
 def _quarantine_rows(
