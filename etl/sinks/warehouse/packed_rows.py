@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
 
@@ -26,9 +27,10 @@ class PackedRows:
     size: int  # bytes, unpacked
     packed: bytes
 
-    def copy(self, cursor: Cursor, into: sql.Composable) -> int:
-        """COPY the rows into a table and its named columns; return how many it took."""
-        return copy_encoded(cursor, into, _CODEC.decompress(self.packed, self.size, asbytes=True))
+    def unpacked(self) -> bytes:
+        """Return the rows as one COPY takes them."""
+        encoded: bytes = _CODEC.decompress(self.packed, self.size, asbytes=True)
+        return encoded
 
 
 @dataclass(kw_only=True)
@@ -49,17 +51,34 @@ class RowPacker:
     def flush(self) -> Iterator[PackedRows]:
         """Yield the waiting rows as one part; nothing where none wait."""
         if self._waiting:
-            encoded, rows = encode(self._waiting), sum(batch.num_rows for batch in self._waiting)
+            encoded, rows = _encoded(self._waiting), sum(batch.num_rows for batch in self._waiting)
             self._waiting, self._bytes = [], 0
-            packed = _CODEC.compress(encoded, asbytes=True)
-            yield PackedRows(held=self.held, rows=rows, size=len(encoded), packed=packed)
+            # what is compressed piece by piece is unpacked as one, and no copy is made of all pieces
+            packed = b"".join(_CODEC.compress(piece, asbytes=True) for piece in encoded)
+            yield PackedRows(held=self.held, rows=rows, size=sum(map(len, encoded)), packed=packed)
+
+
+def unpacked(parts: Iterable[PackedRows]) -> Iterator[bytes]:
+    """Yield each part as one COPY takes it; the next one is unpacked while PostgreSQL takes it."""
+    with ThreadPoolExecutor(1) as aside:
+        before: Future[bytes] | None = None
+        for part in parts:
+            begun = aside.submit(part.unpacked)
+            if before is not None:
+                yield before.result()
+            before = begun
+        if before is not None:
+            yield before.result()
 
 
 def encode(batches: Sequence[pa.RecordBatch]) -> bytes:
     """Write batches of one schema as one binary COPY takes them."""
+    return b"".join(_encoded(batches))
+
+
+def _encoded(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
     encoder = ArrowToPostgresBinaryEncoder(batches[0].schema)
-    parts = [encoder.write_header(), *map(encoder.write_batch, batches), encoder.finish()]
-    return b"".join(parts)
+    return [encoder.write_header(), *map(encoder.write_batch, batches), encoder.finish()]
 
 
 def copy_encoded(cursor: Cursor, into: sql.Composable, encoded: bytes) -> int:

@@ -13,7 +13,7 @@ from etl.common.errors import StagingLost, TableRefused
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.sinks.columns import SYSTEM_COLUMNS, RowIdentity
-from etl.sinks.warehouse.packed_rows import PackedRows
+from etl.sinks.warehouse.packed_rows import PackedRows, copy_encoded, unpacked
 from etl.sinks.warehouse.staging import StagingTables
 
 STATEMENTS = Statements(__name__)
@@ -104,7 +104,7 @@ def copy_packed(
     """
     into = sql.SQL("{} ({})").format(target, names(columns))
     parts = winners.packed(cursor, held=held, expected=expected)
-    missing = expected - sum(part.copy(cursor, into) for part in parts)
+    missing = expected - sum(copy_encoded(cursor, into, encoded) for encoded in unpacked(parts))
     if missing:
         refuse_missing(cursor, target, missing, expected)
 
