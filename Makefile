@@ -89,6 +89,10 @@ bench: dev  ## the figures of docs/benchmarks.md
 	$(BIN)/python -m benchmarks.dags
 	$(BIN)/python -m benchmarks.replays
 	$(BIN)/python -m benchmarks.state
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.commits
+	$(BIN)/python -m benchmarks.checkpoints
+	$(BIN)/python -m benchmarks.scheduled
 	$(BIN)/python -m benchmarks.pages
 
 DOCS := .tools/docs

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HERE = Path(__file__).parent
+JARS = HERE.parent / ".sluice" / "jars"  # where `make install` puts Spark's classes
 CORES = 2
 DRIVER = "org.postgresql:postgresql:42.7.7"
 SUPERUSER = "postgres"
@@ -86,6 +87,40 @@ class Ground:
         """Clear away what the last measurement left behind."""
         self.spark._jvm.System.gc()  # type: ignore[union-attr]
         as_superuser(self.place.services, "CHECKPOINT")
+
+
+@contextlib.contextmanager
+def at_home(folder: Path, name: str) -> Iterator[Settings]:
+    """Yield the settings of commands that run by themselves, over services of their own that end with the block."""
+    home = folder / name
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    settings = Settings(
+        home=home,
+        jars=JARS,
+        pipelines=(HERE / "pipelines",),
+        suites=(HERE / "suites",),
+        spark_master=f"local[{CORES}]",
+    )
+    os.environ.update(services.up(settings).environment)
+    try:
+        yield settings
+    finally:
+        services.down(settings)
+        shutil.rmtree(home)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the variables by which a process has these settings."""
+    place = {
+        "PYSPARK_PYTHON": sys.executable,
+        "SLUICE_HOME": settings.home,
+        "SLUICE_JARS": settings.jars,
+        "SLUICE_PIPELINES": HERE / "pipelines",
+        "SLUICE_SUITES": HERE / "suites",
+        "SLUICE_SPARK_MASTER": settings.spark_master,
+    }
+    return {**os.environ, **{name: str(value) for name, value in place.items()}}
 
 
 def password(dsn: str, user: str | None = None) -> str:

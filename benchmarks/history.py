@@ -19,11 +19,12 @@ import typer
 
 from benchmarks.__main__ import FOLDER
 from benchmarks.events import good
-from benchmarks.ground import HERE
-from benchmarks.short import NAME, environment
+from benchmarks.ground import at_home, environment
+from benchmarks.short import NAME
 from etl import services
 from etl.common.settings import Settings
 
+CONTENT = good(0, 1)
 FOLDERS = 1_000  # that the files lie in, at most
 SEED = """
 INSERT INTO sluice.delivery_input (delivery_id, pipeline, path, uri, size, mtime_ms, etag, source)
@@ -47,12 +48,11 @@ class History:
         landing = Path(self.settings.landing) / NAME
         for number in range(folders):
             (landing / f"dt=2026-{number:06d}").mkdir(parents=True)
-        content = good(0, 1)
-        (landing / names[0]).write_text(content)
+        (landing / names[0]).write_text(CONTENT)
         self.sluice("run")
         moment = (landing / names[0]).stat().st_mtime_ns
         for name in names[1:]:
-            (landing / name).write_text(content)
+            (landing / name).write_text(CONTENT)
             os.utime(landing / name, ns=(moment, moment))
         dsn = services.find_postgres(self.settings)
         connection = psycopg2.connect(dsn)
@@ -86,7 +86,7 @@ def main(
 
     The first run has nothing to go by and compares everything; it is told apart.
     """
-    with _prepared(folder, 10) as few, _prepared(folder, files) as many:
+    with delivered(folder, 10) as few, delivered(folder, files) as many:
         first, *found = [(few.sluice("run"), many.sluice("run")) for _ in range(rounds + 1)]
     ratios = [after[0] / before[0] for before, after in found]
     more = [after[1] - before[1] for before, after in found]
@@ -103,21 +103,12 @@ def main(
 
 
 @contextmanager
-def _prepared(folder: Path, files: int) -> Iterator[History]:
-    home = folder / f"history-{files}"
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    settings = Settings(
-        home=home, jars=folder / "jars", pipelines=(HERE / "pipelines",), suites=(HERE / "suites",)
-    )
-    try:
-        os.environ.update(services.up(settings).environment)
+def delivered(folder: Path, files: int) -> Iterator[History]:
+    """Yield a pipeline that has delivered so many files."""
+    with at_home(folder, f"history-{files}") as settings:
         history = History(settings=settings, files=files)
         history.make()
         yield history
-    finally:
-        services.down(settings)
-        shutil.rmtree(home)
 
 
 if __name__ == "__main__":

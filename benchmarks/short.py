@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +16,7 @@ import typer
 
 from benchmarks.__main__ import FOLDER
 from benchmarks.events import good
-from benchmarks.ground import CORES, HERE
+from benchmarks.ground import CORES, at_home, environment
 from etl import services
 from etl.common.settings import Settings
 from etl.pipeline import load_pipeline
@@ -37,19 +34,6 @@ spark.stop()
 """
 IMPORTS = "import pyarrow, psycopg2, pyiceberg"
 WARM = 20  # batches of one run, of which the later half is measured
-
-
-def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables by which a process has these settings."""
-    place = {
-        "PYSPARK_PYTHON": sys.executable,
-        "SLUICE_HOME": settings.home,
-        "SLUICE_JARS": settings.jars,
-        "SLUICE_PIPELINES": HERE / "pipelines",
-        "SLUICE_SUITES": HERE / "suites",
-        "SLUICE_SPARK_MASTER": settings.spark_master,
-    }
-    return {**os.environ, **{name: str(value) for name, value in place.items()}}
 
 
 @dataclass(kw_only=True)
@@ -80,7 +64,8 @@ def main(
     folder: Annotated[Path, typer.Option(help="where events, services and jars are kept")] = FOLDER,
 ) -> None:
     """Measure every process once a round, in turn, and print seconds and ratios; then the batches of a run."""
-    with _prepared(folder) as short:
+    with at_home(folder, "short") as settings:
+        short = Short(settings=settings)
         ways: dict[str, Callable[[], None]] = {
             "one more file": short.sluice,
             "a bare Spark session with its first Arrow job": lambda: short.python(BARE),
@@ -128,26 +113,6 @@ def _warm(short: Short) -> None:
         f"warm batch of {RECORDS} records: {median:.2f} s (from {min(some):.2f} to {max(some):.2f}),"
         f" limit 0.60 (goal 0.40): {within}"
     )
-
-
-@contextmanager
-def _prepared(folder: Path) -> Iterator[Short]:
-    home = folder / "short"
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    settings = Settings(
-        home=home,
-        jars=HERE.parent / ".sluice" / "jars",  # where `make install` puts Spark's classes
-        pipelines=(HERE / "pipelines",),
-        suites=(HERE / "suites",),
-        spark_master=f"local[{CORES}]",
-    )
-    os.environ.update(services.up(settings).environment)
-    try:
-        yield Short(settings=settings)
-    finally:
-        services.down(settings)
-        shutil.rmtree(home)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def events(df: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(
     name="bench_judged",
-    sources=(Files("bench_judged/**/*.jsonl"),),
+    sources=(Files("bench_judged/**/*.jsonl", max_files=10_000),),
     schema=SCHEMA,
     transform=events,
     suite="events",
