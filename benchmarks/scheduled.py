@@ -55,6 +55,7 @@ class Scheduled:
     def by_schedule(self) -> float:
         """Return the seconds from the next minute, at which a run is due, to the commit of what has landed before it."""
         due = (time.time() // MINUTE + 1) * MINUTE
+        time.sleep(max(due - 1 - time.time(), 0))  # when the run of the last minute has ended
         self.land()
         return self.committed() - due
 
