@@ -7,8 +7,9 @@ and Kafka's client settings by a file that only its user may read and that goes 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from airflow.sdk import Connection
@@ -36,6 +37,7 @@ _AWS = {
 _CREDENTIALS = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"})
 # What says how to reach brokers begins so; all else is for Airflow's own clients.
 _OF_ACCESS = ("security.", "sasl.", "ssl.")
+_HOOKS = {"slack": "https://hooks.slack.com/services"}  # where a Connection's host may be left out
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -51,12 +53,20 @@ def settings_here() -> Settings:
     return settings.model_copy(update={"postgres": SecretStr(_postgres(_connection(name)))})
 
 
-def webhook() -> str | None:
-    """Return the address that alerts are posted to, of Airflow's Connection or else of the settings; None: there is none."""
-    settings = load_settings()
-    if name := settings.connections.get("webhook"):
-        return _address(_connection(name))
-    return settings.alert_webhook.get_secret_value() if settings.alert_webhook else None
+def addresses_here(settings: Settings) -> dict[str, Callable[[], str]]:
+    """Return where alerts go by Airflow's Connections, each to be asked for when a message is sent.
+
+    A Connection is as Airflow's own provider has it: `slackwebhook` and `pagerduty_events`, or `http` for any address.
+    """
+    given: dict[str, Callable[[], str]] = {}
+    for place in settings.connections.keys() & {"slack", "teams", "webhook"}:
+        given[place] = partial(_address_of, settings.connections[place], default=_HOOKS.get(place, ""))
+    if name := settings.connections.get("pagerduty"):
+        given["pagerduty"] = lambda: _connection(name).password or ""
+        given["pagerduty_address"] = lambda: _host(
+            _connection(name), default=settings.alert_pagerduty_address
+        )
+    return given
 
 
 @contextmanager
@@ -147,17 +157,29 @@ def _kafka(one: Connection) -> tuple[str, dict[str, str]]:
     return brokers, told
 
 
-def _address(one: Connection) -> str:
-    """Return the address of an `http` Connection, whose host may be the whole of it, or the path a secret one."""
-    host = one.host or ""
+def _address_of(name: str, *, default: str) -> str:
+    """Return the address of an `http` Connection, whose host may be the whole of it, or the path a secret one.
+
+    The secret may be the whole address as well, as Slack's own Connections have it.
+    """
+    one = _connection(name)
+    path = str(one.extra_dejson.get("webhook_endpoint") or one.password or "")
+    if path.startswith(("http://", "https://")):
+        return path
+    host = _host(one, default=default)
+    return f"{host}/{path.lstrip('/')}" if path else host
+
+
+def _host(one: Connection, *, default: str) -> str:
+    """Return what an address begins with; that of a Connection without a host begins with `default`."""
+    host = one.host or default
     if "://" not in host:
         host = f"{one.schema or 'https'}://{host}" + (f":{one.port}" if one.port else "")
     if not host.startswith(("http://", "https://")):
         raise SetupError(
             f"Airflow's Connection {one.conn_id} is no http address", remedy="correct its host and schema"
         )
-    path = str(one.extra_dejson.get("webhook_endpoint") or one.password or "")
-    return f"{host.rstrip('/')}/{path.lstrip('/')}" if path else host
+    return host.rstrip("/")
 
 
 def _quoted(text: str) -> str:

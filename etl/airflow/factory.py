@@ -10,12 +10,20 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, Param, get_parsing_context
+from airflow.sdk import (
+    DAG,
+    BaseOperator,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    Param,
+    get_parsing_context,
+)
 
-from etl.airflow.alerts import FAILED, TASK_FAILED, deadline, notifiers, restarts
+from etl.airflow.alerts import FAILED, OF_REPLAYS, TASK_FAILED, deadline, ends, look, notifiers, restarts
 from etl.airflow.operator import SluiceRunOperator, SluiceTaskOperator, assets, partitions
 from etl.airflow.retries import LONGEST_PAUSE, Retries, kept_up
 from etl.airflow.run_form import FIELDS
+from etl.alerts.places import named
 from etl.common.errors import SetupError
 from etl.common.outcome import in_short
 from etl.common.settings import load_settings
@@ -32,6 +40,11 @@ For each pipeline, beside its runs:
   fails when they differ; its log says in what, and which command repairs it.
 - `sweep_…` (`sluice sweep`) then removes objects and staging of attempts that were fenced. It does not run where
   the audit failed: what it would remove may be evidence. *Clear* the audit when the cause is fixed; the sweep follows.
+"""
+ALERTS = """
+Looks every five minutes for pipelines whose data is older, or less, than their `freshness` and `volume` allow; reminds
+people of alerts that nobody has taken up; tells what is over; and sends again what a destination did not take. A run fails
+where one still does not: the log says which, and the next run sends it.
 """
 REPLAYS = """
 Replays and releases of `{name}`, beside its own runs: neither waits for the other, also where a run is kept up. *Trigger*
@@ -178,7 +191,7 @@ def replays_dag(pipeline: Pipeline) -> DAG:
         else options.replays_access_control,
         auto_register=False,
         params=dict(REPLAYS_FORM),
-        default_args=_failure_alerts(pipeline),
+        default_args=_failure_alerts(pipeline, OF_REPLAYS),
     ) as dag:
         _task(
             pipeline,
@@ -239,10 +252,10 @@ def _of_runs(pipeline: Pipeline) -> str:
     return f"`sluice run {pipeline.name}`: all that has landed, each batch exactly once."
 
 
-def _failure_alerts(pipeline: Pipeline) -> dict[str, Any]:
+def _failure_alerts(pipeline: Pipeline, about: str = "") -> dict[str, Any]:
     return {
         "owner": pipeline.owner,
-        "on_failure_callback": notifiers("failed", pipeline.name, FAILED),
+        "on_failure_callback": notifiers("failed", pipeline.name, FAILED, about),
     }
 
 
@@ -316,6 +329,27 @@ def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
     return dag
 
 
+def alerts_dag() -> DAG | None:
+    """Make the DAG that looks every five minutes for what people are to be told; None where nobody is to be."""
+    from airflow.providers.standard.operators.python import PythonOperator
+
+    if not named(load_settings()):
+        return None
+    with DAG(
+        dag_id="sluice_alerts",
+        description="Tells people of what is late, reminds them, and sends again what was not taken",
+        schedule=CronTriggerTimetable("*/5 * * * *", timezone="UTC"),
+        start_date=EARLIEST,
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,  # whoever names a destination wants to be told
+        tags={TAG},
+        doc_md=ALERTS,
+    ) as dag:
+        PythonOperator(task_id="look", python_callable=look, execution_timeout=timedelta(minutes=4))
+    return dag
+
+
 def _command(name: str, pipeline: Pipeline) -> BaseOperator:
     # Out of the runs' way, not in it: both are safe beside a run.
     return SluiceTaskOperator(
@@ -324,7 +358,8 @@ def _command(name: str, pipeline: Pipeline) -> BaseOperator:
         owner=pipeline.owner,
         weight_rule="absolute",  # an audit that a sweep waits for comes before no run
         **_worker(pipeline),
-        on_failure_callback=notifiers("failed", pipeline.name, TASK_FAILED),
+        on_failure_callback=notifiers("failed", pipeline.name, TASK_FAILED, name),
+        on_success_callback=ends(pipeline.name, name),
         **_ended(pipeline),
     )
 

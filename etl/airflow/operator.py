@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
 
-from etl.airflow.alerts import DRIFTED, DROPPED, LAGGING, QUARANTINE, WAITING, notifiers
+from etl.airflow import alerts
+from etl.airflow.alerts import DRIFTED, DROPPED, LAGGING, QUARANTINE, WAITING
 from etl.airflow.connections import environment_of
 from etl.airflow.links import QualityLink
 from etl.airflow.log_lines import harmless
@@ -44,6 +45,7 @@ from etl.airflow.told import event_extra, tell_partitions, told_to
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
 from etl.common.wording import drifted, first_few, left_out, meant, records_read
+from etl.ledger.telemetry.alerts import Trouble
 from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 Init = TypeVar("Init", bound=Callable[..., None])
 
 FOR_A_PERSON = (3, 4)  # exit codes on which a person is asked
+LONGEST_ABOUT = 200  # characters of an alert's matter
 SUMMARY = "summary"  # XCom key: what the run did, also when it failed
 
 
@@ -213,7 +216,7 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         """Push the summary of a run that ended with an error, and alert of it; return what the task fails with."""
         said = summary.json() if summary else {}
         context["ti"].xcom_push(key=SUMMARY, value={**said, "exit_code": done.exit_code})
-        self._alert(summary, context)
+        self._alert(summary)
         # for a worker that restarts no run is given up
         if self._killed and summary is not None and summary.outcome == "FilesUnread":
             return Ended("Airflow ended this try; everything is delivered except files that Spark skipped")
@@ -225,7 +228,7 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         """Push the summary of a run that ended well and make the asset event of it; raise Ended where Airflow ended it."""
         said = summary.json()
         context["ti"].xcom_push(key=SUMMARY, value=said)
-        self._alert(summary, context)
+        self._alert(summary)
         if self._killed:  # it came to a good end, but no success is to be told of
             raise Ended("Airflow ended this try; the batch in flight is delivered")
         self.log.info("%s", closing_line(summary))
@@ -252,8 +255,9 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         """Return what the form says, once Airflow has rendered the template fields."""
         return RunForm.rendered({name: getattr(self, name) for name in FIELDS})
 
-    def _alert(self, summary: Summary | None, context: Context) -> None:
-        """Alert of what this try delivered, however it ended; an alert that can't be sent fails no run."""
+    def _alert(self, summary: Summary | None) -> None:
+        """Alert of what this try delivered, however it ended, and tell what is over by it."""
+        self._by_alerts(lambda: alerts.settle(self.pipeline))
         if summary is None:
             return
         limit, share = (
@@ -262,20 +266,21 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         )
         if limit is not None and share > limit:
             text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
-            self.tell("quarantine", text, context)
+            self.tell("quarantine", text, share_limit=limit)
         if summary.dropped:
             text = DROPPED.format(pipeline=self.pipeline, left_out=left_out(summary.dropped))
-            self.tell("dropped", text, context)
+            self.tell("dropped", text)
         if summary.drifted:
             unknown, missing = (
                 {name: records for name, records in counts.items() if name in summary.drifted}
                 for counts in (summary.unknown, summary.missing)
             )
             text = DRIFTED.format(pipeline=self.pipeline, drift="; ".join(drifted(unknown, missing)))
-            self.tell("drift", text, context)
+            self.tell("drift", text, about=", ".join(sorted(summary.drifted))[:LONGEST_ABOUT])
         if summary.late_consumers:
-            text = LAGGING.format(pipeline=self.pipeline, late=first_few(summary.late_consumers))
-            self.tell("consumer", text, context)
+            late = first_few(summary.late_consumers)
+            text = LAGGING.format(pipeline=self.pipeline, late=late)
+            self.tell("consumer", text, about=late[:LONGEST_ABOUT])
 
     def _note(self, error: RunFailed, context: Context) -> None:
         """Keep count of the tries that ended by an outage; alert once these are more than the declared retries.
@@ -289,18 +294,19 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         policy, waited = self.retry_policy, note_wait(context)
         patience = policy.retries if isinstance(policy, Retries) else OUTAGES
         if waited == patience + 1:
-            self._send("waiting", WAITING, {**context, "task": self, "exception": error})
+            self.tell("waiting", WAITING.format(pipeline=self.pipeline, error=error))
 
-    def tell(self, kind: str, text: str, context: Context) -> None:
+    def tell(self, kind: str, text: str, *, about: str = "", share_limit: float | None = None) -> None:
+        """Tell people of a trouble; what keeps it from them fails no run."""
         self.log.warning(text)
-        self._send(kind, text.replace("{", "{{ '{' }}"), context)  # a name in it may look like a template
+        trouble = Trouble(pipeline=self.pipeline, kind=kind, text=text, about=about, share_limit=share_limit)
+        self._by_alerts(lambda: alerts.tell(trouble))
 
-    def _send(self, kind: str, text: str, context: Context) -> None:
-        for notifier in notifiers(kind, self.pipeline, text):
-            try:
-                notifier(context)
-            except Exception:
-                self.log.exception("the alert could not be sent by %s", type(notifier).__name__)
+    def _by_alerts(self, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Exception:
+            self.log.exception("alerts could not be sent")
 
     def on_kill(self) -> None:
         self._killed = True

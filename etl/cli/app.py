@@ -13,7 +13,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from etl.airflow.log_lines import WANTED, LineFormatter, marked
-from etl.cli import airflow, datasets, maintenance, quarantine, replay, run, services, serving, status, suites
+from etl.cli import (
+    airflow,
+    datasets,
+    maintenance,
+    replay,
+    run,
+    services,
+    serving,
+    status,
+    suites,
+)
+from etl.cli.groups import alerts, quarantine
 from etl.cli.project import check, contract, init, new
 from etl.cli.shared import (
     Command,
@@ -190,6 +201,7 @@ app.command()(serving.files)
 app.command()(serving.consumers)
 app.command()(serving.lineage)
 app.command()(serving.metrics)
+app.add_typer(alerts.app, name="alerts")
 app.command()(maintenance.recover)
 app.command()(status.decide)
 app.command(hidden=True)(status.question)

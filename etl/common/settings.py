@@ -74,7 +74,8 @@ class _Toml(TomlConfigSettingsSource):
 _MAY_BE_NONE = ("quality_retention", "task_limit")
 
 
-CONNECTIONS = frozenset({"postgres", "s3", "kafka", "webhook"})  # what Airflow's Connections may tell of
+# What Airflow's Connections may tell of.
+CONNECTIONS = frozenset({"postgres", "s3", "kafka", "webhook", "slack", "teams", "pagerduty", "smtp"})
 
 
 class Settings(BaseSettings):
@@ -110,17 +111,23 @@ class Settings(BaseSettings):
     backup_horizon: timedelta = timedelta(days=7)  # how far back a restored backup may take PostgreSQL
     quality_retention: timedelta | None = None  # of reports and sketches, which `sluice sweep` then takes out
     alert_webhook: SecretStr | None = None  # http(s) address that alerts are posted to; often a secret itself
+    alert_slack: SecretStr | None = None  # likewise, of an incoming webhook of Slack
+    alert_teams: SecretStr | None = None  # likewise, of a webhook of Microsoft Teams' Workflows
+    alert_pagerduty: SecretStr | None = None  # the key of an integration with PagerDuty's Events API v2
+    alert_pagerduty_address: str = "https://events.pagerduty.com"
     log: Literal["text", "json"] = "text"  # what a command writes to standard error
     otlp: str | None = None  # http(s) address that the spans and metrics of a run go to; None: none
     openlineage: SecretStr | None = (
         None  # http(s) address or file that an event of each delivery goes to; None: none
     )
-    alert_email: str | None = None  # who gets alerts by mail, through Airflow's connection smtp_default
+    alert_email: str | None = None  # who gets alerts by mail, with commas between
+    # smtp[s]://[user:password@]host[:port] that mails go through; None: by Airflow's connection smtp_default
+    alert_smtp: SecretStr | None = None
     pg_connections: Annotated[int, Field(ge=1)] = 16  # of the tasks that stage rows at once, one each
     slow_task: timedelta = timedelta(minutes=10)  # of a task of Spark, then the run warns
     task_limit: timedelta | None = timedelta(hours=6)  # of a task of Spark, then the run ends; None: never
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
-    # Airflow's Connections by what they tell of: "postgres", "s3", "kafka", "webhook". Airflow's processes ask for them.
+    # Airflow's Connections by what they tell of, one of CONNECTIONS. Airflow's processes ask for them.
     connections: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     python: Path | None = None  # by which Airflow's tasks run `sluice`; None: by Airflow's own
     # What one record may have at most: `Bounds` says of what, docs/reading.md why no more.
@@ -250,14 +257,21 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} is not an http:// or https:// address")
         return value and value.rstrip("/")
 
-    @field_validator("alert_webhook")
+    @field_validator("alert_webhook", "alert_slack", "alert_teams")
     @classmethod
     def _webhook(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith(("http://", "https://")):
             raise ValueError("is not an http:// or https:// address")
         return value
 
-    @field_validator("otlp")
+    @field_validator("alert_smtp")
+    @classmethod
+    def _mail_server(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not re.match(r"smtps?://[^/]", value.get_secret_value()):
+            raise ValueError("is not an smtp:// or smtps:// address")
+        return value
+
+    @field_validator("otlp", "alert_pagerduty_address")
     @classmethod
     def _collector(cls, value: str | None) -> str | None:
         if value is not None and not re.match(r"https?://[^/]", value):

@@ -24,11 +24,13 @@ from etl.pipeline.declaration import (
     month,
 )
 from etl.pipeline.loader import load_pipeline, load_pipelines, loadable, loadable_alone
+from etl.pipeline.thresholds import Freshness, Volume
 
 __all__ = [
     "Airflow",
     "Append",
     "Files",
+    "Freshness",
     "Kafka",
     "Lookup",
     "Model",
@@ -41,6 +43,7 @@ __all__ = [
     "Socket",
     "Stream",
     "Upsert",
+    "Volume",
     "day",
     "hour",
     "identity",

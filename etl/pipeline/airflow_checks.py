@@ -24,11 +24,18 @@ def airflow_problems(pipeline: Any) -> list[str]:
     if not isinstance(pipeline.airflow, Airflow):
         return [*found, f"airflow: {pipeline.airflow!r} must be Airflow(…)"]
     found += [f"airflow.{wrong}" for wrong in _option_problems(pipeline.airflow)]
-    if pipeline.airflow.time_zone != "UTC" and not isinstance(pipeline.schedule, str):
-        found.append("airflow.time_zone: it is that of cron fields or of a preset, and `schedule` has none")
+    if pipeline.airflow.time_zone != "UTC" and not _has_days(pipeline):
+        found.append(
+            "airflow.time_zone: it is that of cron fields, of a preset, of `freshness` and of `volume`, and there is none"
+        )
     if pipeline.follow and pipeline.airflow.execution_timeout is not None:
         found.append("airflow.execution_timeout: a run that stays up has none; leave it out, or `follow`")
     return found
+
+
+def _has_days(pipeline: Any) -> bool:
+    """Tell whether the declaration has anything of which the time zone is."""
+    return isinstance(pipeline.schedule, str) or pipeline.freshness is not None or pipeline.volume is not None
 
 
 def _follow_problems(pipeline: Any) -> list[str]:

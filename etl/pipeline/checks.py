@@ -35,11 +35,13 @@ from etl.pipeline.source_checks import (
     read_topics,
     source_problems,
 )
+from etl.pipeline.threshold_checks import threshold_problems
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _SUITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _RESERVED_SCHEMAS = frozenset({"sluice", "sluice_stage", "information_schema"})
-SHIPPED_DAGS = frozenset({"flights_by_day", "flights_delays", "sluice_maintenance"})  # made of no declaration
+# Made of no declaration.
+SHIPPED_DAGS = frozenset({"flights_by_day", "flights_delays", "sluice_alerts", "sluice_maintenance"})
 
 
 def problems(pipeline: Any) -> list[str]:
@@ -78,7 +80,7 @@ def problems(pipeline: Any) -> list[str]:
         found.append(f"metrics: {pipeline.metrics!r} must be a tuple of names of columns")
     if pipeline.start is not None and not isinstance(pipeline.start, dt.date):
         found.append(f"start: {pipeline.start!r} must be a datetime.date or datetime.datetime")
-    return found + _share_problems(pipeline)
+    return found + _share_problems(pipeline) + threshold_problems(pipeline)
 
 
 def name_problems(name: Any) -> list[str]:

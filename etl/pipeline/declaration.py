@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from etl.common.wording import pluralize
 from etl.pipeline.patterns import inferred_format
+from etl.pipeline.thresholds import Freshness, Volume
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -354,6 +355,11 @@ class Pipeline:
         None  # of a consumer, behind the newest delivery; beyond it likewise
     )
     deadline: dt.timedelta | None = None  # for a run, from when it is queued; missing it sends an alert
+    freshness: Freshness | None = None  # how long ago its last delivery may be; beyond it an alert is sent
+    volume: Volume | None = None  # how many rows a day may bring, by the same days before; likewise
+    alert_repeat: dt.timedelta | None = dt.timedelta(
+        hours=4
+    )  # of an alert that nobody has taken up; None: never
     retries: int = 3  # of a run that crashed: an outage is waited for; unless `follow` keeps it up
     retry_delay: dt.timedelta = dt.timedelta(minutes=1)  # before the first; then twice as long each time
     owner: str = "sluice"  # who is asked about it, as Airflow shows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from datetime import timedelta
+from email import message_from_string
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,22 @@ import pytest
 from psycopg2.extensions import parse_dsn
 from pydantic import SecretStr
 
-from etl.airflow.alerts import WebhookNotifier, notifiers
+from etl.airflow.alerts import notifiers
 from etl.airflow.connections import environment_of, settings_here
 from etl.airflow.operator import SluiceRunOperator
 from etl.airflow.process import Command
 from etl.airflow.retries import NeedsPerson, Retries
+from etl.common.database import transaction
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
+from etl.ledger.telemetry.alerts import alerts
 from etl.services import Services, find_postgres, up
 from tests.support.airflow.by_hand import execute
 from tests.support.airflow.connected import as_connection
-from tests.support.airflow.listeners import webhook
+from tests.support.airflow.listeners import mail, webhook
 
 BROKERS = {"bootstrap.servers": "b:9092"}
+PLAIN = {"disable_ssl": True, "disable_tls": True}
 AWKWARD = 'p@ss:/?#"\\ ö'
 
 
@@ -195,25 +199,58 @@ def test_a_connection_that_airflow_has_not_fails_a_task_at_once(monkeypatch: pyt
     )
 
 
-def test_an_alert_is_posted_to_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def kept_in(monkeypatch: pytest.MonkeyPatch, dsn: str) -> None:
+    """Let alerts be kept in a ledger of their own."""
+    monkeypatch.setenv("SLUICE_POSTGRES", dsn)
+
+
+def test_an_alert_is_posted_to_no_file(
+    monkeypatch: pytest.MonkeyPatch, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept_in(monkeypatch, database)
     connect(monkeypatch, webhook={"conn_type": "http", "host": "file:///etc/hostname"})
     [notifier] = notifiers("failed", "orders", "it failed")
-    with pytest.raises(SetupError, match="our_webhook is no http address"):
-        notifier.notify({})  # type: ignore[typeddict-item]
+    notifier.notify({})  # type: ignore[typeddict-item]
+    assert "our_webhook is no http address" in caplog.text
 
 
-def test_an_alert_is_posted_where_a_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    with webhook() as posted:
-        extra = {"webhook_endpoint": "/secret/path"}
-        told = {
-            "conn_type": "http",
-            "host": "127.0.0.1",
-            "port": posted.port,
-            "schema": "http",
-            "extra": extra,
-        }
-        connect(monkeypatch, webhook=told)
-        [notifier] = notifiers("failed", "orders", "it failed")
-        assert isinstance(notifier, WebhookNotifier)
-        notifier.notify({})  # type: ignore[typeddict-item]
-        assert posted.wait_for(lambda sent: sent["text"] == "it failed", 30)
+def test_alerts_go_where_connections_say_as_each_service_takes_them(
+    monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    kept_in(monkeypatch, database)
+    monkeypatch.setenv("SLUICE_ALERT_EMAIL", "ann@example.org,bob@example.org")
+    with webhook() as posted, mail() as mailed:
+        here = {"host": f"http://127.0.0.1:{posted.port}"}
+        connect(
+            monkeypatch,
+            slack={"conn_type": "slackwebhook", **here, "password": "T0/B0/secret"},
+            teams={"conn_type": "http", "password": f"http://127.0.0.1:{posted.port}/workflows?sig=secret"},
+            pagerduty={"conn_type": "pagerduty_events", **here, "password": "a-routing-key"},
+            webhook={
+                "conn_type": "http",
+                "host": "127.0.0.1",
+                "port": posted.port,
+                "schema": "http",
+                "extra": {"webhook_endpoint": "/secret/path"},
+            },
+            smtp={"conn_type": "smtp", "host": "127.0.0.1", "port": mailed.port, "extra": PLAIN},
+        )
+        notifiers("failed", "orders", "it failed: <b>\nno row")[0].notify({})  # type: ignore[typeddict-item]
+        [text] = mailed.found
+    assert posted.paths == ["/T0/B0/secret", "/workflows?sig=secret", "/secret/path", "/v2/enqueue"]
+    slack, teams, own, event = posted.found
+    assert slack["blocks"][1]["text"]["text"].startswith("it failed: &lt;b&gt;\nno row")
+    card = teams["attachments"][0]["content"]
+    assert card["body"][1]["inlines"][0]["text"] == "it failed: <b>\nno row"
+    assert own["key"] == event["dedup_key"] == "sluice/orders/failed"
+    assert (event["routing_key"], event["event_action"]) == ("a-routing-key", "trigger")
+    written = message_from_string(text)
+    assert (written["Subject"], written["To"]) == (
+        "Sluice: orders (failed)",
+        "ann@example.org, bob@example.org",
+    )
+    part = next(one for one in written.walk() if not one.is_multipart())
+    assert "it failed: &lt;b&gt;" in part.get_payload(decode=True).decode()
+    with transaction(database) as cursor:
+        [one] = alerts(cursor, None)
+    assert (one.unsent, one.problem) == (0, None)

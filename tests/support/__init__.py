@@ -20,6 +20,7 @@ hostile_json    JSON records that parsers disagree about
 imported        what that process has imported
 kafka           a real broker, a bad network before it, and topics as other programs fill them
 killed          runs and deliveries in processes that are killed at a step
+ledger_rows     deliveries that nobody made, for what looks at the ledger alone
 listed          which folders this process lists
 live_sources    a rate's and a socket's pipeline, and the server that the socket reads
 model           the model of the delivery protocol

@@ -15,6 +15,7 @@ from etl.pipeline import (
     Airflow,
     Append,
     Files,
+    Freshness,
     Kafka,
     Lookup,
     Model,
@@ -25,6 +26,7 @@ from etl.pipeline import (
     Socket,
     Stream,
     Upsert,
+    Volume,
 )
 from etl.pipeline.checks import problems
 from etl.pipeline.patterns import FORMATS
@@ -44,6 +46,8 @@ CLASSES = (
     Upsert,
     Replace,
     Partition,
+    Freshness,
+    Volume,
     Airflow,
 )
 SECTION = re.compile(r"^##+ ({})$".format("|".join(one.__name__ for one in CLASSES)), re.MULTILINE)
@@ -105,6 +109,8 @@ NEEDED: dict[type, str] = {
     Upsert: 'Upsert(**{{"keys": ("x",), "newest": "y"}} | dict({}))',
     Replace: "Replace({})",
     Partition: "{}",
+    Freshness: "Pipeline(**ORDERS | dict({}))",
+    Volume: "Pipeline(**ORDERS | dict({}))",
     Airflow: "Airflow({})",
 }
 

@@ -17,7 +17,7 @@ LAYERS = (  # the lowest first; packages of one line do not import each other
     {"pipeline"},
     {"ledger", "services"},
     {"spark"},
-    {"sinks", "quality", "sources"},
+    {"sinks", "quality", "sources", "alerts"},
     {"delivery"},
     {"runs"},
     {"operations", "airflow"},

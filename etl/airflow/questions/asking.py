@@ -65,7 +65,7 @@ class AsksAPerson:
         """Have `sluice question` do what is called for, and return what it printed. Raises what its exit code means."""
         raise NotImplementedError
 
-    def tell(self, kind: str, text: str, context: Context) -> None:
+    def tell(self, kind: str, text: str) -> None:
         raise NotImplementedError
 
     def ask(self, task_try: TaskTry, context: Context) -> None:
@@ -87,7 +87,7 @@ class AsksAPerson:
         question, ti = Question.from_json(content), context["ti"]
         put(question, context, self.deciders)
         address = question_link(ti.dag_id, ti.run_id, ti.task_id)
-        self.tell("question", QUESTION.format(subject=question.subject, address=address), context)
+        self.tell("question", QUESTION.format(subject=question.subject, address=address))
         park(Asked(question=question, until=dt.datetime.now(dt.UTC) + self.answer_within))
 
     def answered(

@@ -18,6 +18,7 @@ class Inbox:
 
     port: int = 0
     found: list[Any] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)  # of each POST
     changed: threading.Condition = field(default_factory=threading.Condition)
     held: threading.Lock = field(default_factory=threading.Lock)  # while it is, no POST is answered
 
@@ -46,6 +47,7 @@ def webhook(*refused: int) -> Iterator[Inbox]:
                 self.send_response(codes.pop(0))
                 self.end_headers()
                 return
+            inbox.paths.append(self.path)
             inbox.put(sent)
             with inbox.held:
                 self.send_response(204)

@@ -1,0 +1,116 @@
+-- name: open_alert
+-- Opens an alert, or counts it once more where it is open; `again` is 0 for what is only still there.
+INSERT INTO sluice.alert AS a (pipeline, kind, about, text, share_limit)
+VALUES (%(pipeline)s, %(kind)s, %(about)s, %(text)s, %(share_limit)s)
+ON CONFLICT (pipeline, kind, about) WHERE resolved_at IS NULL DO UPDATE
+SET text = excluded.text, share_limit = excluded.share_limit, times = a.times + %(again)s,
+    last_at = CASE WHEN %(again)s = 0 THEN a.last_at ELSE clock_timestamp() END
+RETURNING alert_id, xmax = 0 AS is_new
+
+-- name: add_messages
+-- Writes a message about an alert for each of these destinations.
+INSERT INTO sluice.alert_message (alert_id, destination, event)
+SELECT %(alert)s, unnest(%(destinations)s::text[]), %(event)s
+
+-- name: tell_who_knows
+-- Writes a message about these alerts for each destination that has been told of them, and drops what it was not told yet.
+WITH dropped AS (
+    DELETE FROM sluice.alert_message WHERE alert_id = ANY (%(alerts)s) AND sent_at IS NULL
+)
+INSERT INTO sluice.alert_message (alert_id, destination, event)
+SELECT DISTINCT alert_id, destination, %(event)s FROM sluice.alert_message
+WHERE alert_id = ANY (%(alerts)s) AND sent_at IS NOT NULL
+
+-- name: remind
+-- Writes a reminder of a pipeline's alerts that nobody has taken up, to whom the last message has gone long enough ago.
+INSERT INTO sluice.alert_message (alert_id, destination, event)
+SELECT a.alert_id, m.destination, 'reminder' FROM sluice.alert a JOIN sluice.alert_message m USING (alert_id)
+WHERE a.pipeline = %(pipeline)s AND a.resolved_at IS NULL AND a.acknowledged_at IS NULL
+GROUP BY a.alert_id, m.destination
+HAVING bool_and(m.sent_at IS NOT NULL) AND max(m.sent_at) <= now() - %(every)s::interval
+
+-- name: acknowledge
+-- Notes who has taken up these open alerts; returns those that nobody had.
+UPDATE sluice.alert SET acknowledged_at = now(), acknowledged_by = %(who)s
+WHERE alert_id = ANY (%(alerts)s) AND resolved_at IS NULL AND acknowledged_at IS NULL RETURNING alert_id
+
+-- name: resolve
+-- Ends these open alerts by what a person says; returns those that it ended.
+UPDATE sluice.alert SET resolved_at = now(), resolved_by = %(by)s
+WHERE alert_id = ANY (%(alerts)s) AND resolved_at IS NULL RETURNING alert_id
+
+-- name: open_of
+-- The open alert of a pipeline, kind and matter, if there is one.
+SELECT alert_id FROM sluice.alert
+WHERE (pipeline, kind, about) = (%(pipeline)s, %(kind)s, %(about)s) AND resolved_at IS NULL
+
+-- name: settle
+-- Ends the open alerts whose trouble the ledger shows to be over, of one pipeline or of all: a batch has come since, and for
+-- what is about records none like it; or a run has ended well; or, of a question, somebody has decided. Those of an audit
+-- and a sweep, and of thresholds, others end.
+WITH over AS (
+    SELECT a.alert_id, CASE
+        WHEN p.retired_at IS NOT NULL THEN 'the pipeline is retired'
+        WHEN a.kind IN ('freshness', 'volume') OR a.about IN ('audit', 'sweep') THEN NULL
+        WHEN a.kind = 'consumer' THEN CASE WHEN NOT EXISTS (
+            SELECT FROM sluice.consumer_lag l WHERE l.pipeline = a.pipeline AND l.deliveries > 0)
+            THEN 'no consumer is behind any more' END
+        WHEN a.about = 'replays' THEN CASE WHEN beside.ended IS NOT NULL THEN 'a replay or a release ended well' END
+        WHEN a.kind = 'quarantine' AND came.beyond THEN NULL
+        WHEN a.kind = 'dropped' AND came.dropped THEN NULL
+        WHEN a.kind = 'drift' AND came.drifted THEN NULL
+        WHEN came.newest IS NOT NULL THEN format('delivery %%s came', came.newest)
+        WHEN a.kind IN ('quarantine', 'dropped', 'drift') THEN NULL
+        WHEN ran.ended IS NOT NULL THEN 'a run ended well'
+        WHEN a.kind = 'question' AND decided.by IS NOT NULL THEN format('%%s decided', decided.by)
+    END AS by
+    FROM sluice.alert a
+    LEFT JOIN sluice.pipeline p ON p.name = a.pipeline
+    CROSS JOIN LATERAL (
+        SELECT max(d.delivery_id) AS newest,
+               bool_or(d.quarantined > a.share_limit * greatest(d.rows_in, d.records, 1)) AS beyond,
+               bool_or(coalesce(d.dropped, 0) > 0) AS dropped,
+               bool_or(coalesce(d.unknown, d.missing) IS NOT NULL) AS drifted
+        FROM sluice.delivery d
+        WHERE d.pipeline = a.pipeline AND d.kind = 'stream' AND d.committed_at > a.last_at) came
+    CROSS JOIN LATERAL (
+        SELECT max(r.ended_at) AS ended FROM sluice.run r
+        WHERE r.pipeline = a.pipeline AND r.kind = 'stream' AND r.outcome IN ('done', 'stopped')
+          AND r.ended_at > a.last_at) ran
+    CROSS JOIN LATERAL (
+        SELECT max(r.ended_at) AS ended FROM sluice.run r
+        WHERE r.pipeline = a.pipeline AND r.kind <> 'stream' AND r.outcome = 'done' AND r.ended_at > a.last_at) beside
+    CROSS JOIN LATERAL (
+        SELECT max(s.decided_by) AS by FROM sluice.stopped_batch s
+        WHERE s.pipeline = a.pipeline AND s.decided_at > a.last_at) decided
+    WHERE a.resolved_at IS NULL AND a.pipeline = coalesce(%(pipeline)s, a.pipeline)
+)
+UPDATE sluice.alert a SET resolved_at = now(), resolved_by = over.by
+FROM over WHERE a.alert_id = over.alert_id AND over.by IS NOT NULL AND a.resolved_at IS NULL RETURNING a.alert_id
+
+-- name: next_due
+-- The next message to be sent to any of these destinations, locked while it is sent; the one before goes first.
+SELECT m.message_id, m.destination, m.event, a.* FROM sluice.alert_message m JOIN sluice.alert a USING (alert_id)
+WHERE m.sent_at IS NULL AND m.due_at <= clock_timestamp() AND m.destination = ANY (%(destinations)s)
+  AND m.message_id > %(after)s AND a.pipeline = coalesce(%(pipeline)s, a.pipeline)
+  AND NOT EXISTS (SELECT FROM sluice.alert_message b WHERE b.alert_id = m.alert_id AND b.destination = m.destination
+                  AND b.sent_at IS NULL AND b.message_id < m.message_id)
+ORDER BY m.message_id LIMIT 1 FOR UPDATE OF m SKIP LOCKED
+
+-- name: sent
+-- Notes that the destination has taken a message.
+UPDATE sluice.alert_message SET sent_at = clock_timestamp(), problem = NULL WHERE message_id = %(message)s
+
+-- name: not_taken
+-- Notes why a message was not taken; it is tried again after a pause, twice as long each time, an hour at most.
+UPDATE sluice.alert_message SET tries = tries + 1, problem = %(problem)s,
+       due_at = clock_timestamp() + least(interval '1 minute' * power(2, least(tries, 10)), interval '1 hour')
+WHERE message_id = %(message)s
+
+-- name: alerts
+-- The open alerts, of one pipeline or of all, the newest first; with `closed`, the newest of all alerts.
+SELECT a.*, (SELECT count(*) FROM sluice.alert_message m WHERE m.alert_id = a.alert_id AND m.sent_at IS NULL) AS unsent,
+       (SELECT max(m.problem) FROM sluice.alert_message m WHERE m.alert_id = a.alert_id AND m.sent_at IS NULL) AS problem
+FROM sluice.alert a
+WHERE a.pipeline = coalesce(%(pipeline)s, a.pipeline) AND (%(closed)s OR a.resolved_at IS NULL)
+ORDER BY a.alert_id DESC LIMIT %(limit)s

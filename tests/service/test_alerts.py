@@ -1,0 +1,305 @@
+"""A trouble is told once, again until somebody has it, and told to be over: each time to whoever knew of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl.alerts.channels import chat
+from etl.alerts.outbox import Outbox
+from etl.common.database import transaction
+from etl.common.settings import Settings, same_place
+from etl.ledger.telemetry import alerts
+from etl.ledger.telemetry.alerts import Trouble
+from etl.pipeline import Freshness, Pipeline, Volume
+from tests.support import arrow_driver, commands
+from tests.support.ledger_rows import RUN, STREAM, Ledger
+from tests.support.receivers import Receiver, receiving
+
+FAILED = Trouble(pipeline="taps", kind="failed", text="taps failed: exit code 70")
+HOUR = dt.timedelta(hours=1)
+
+
+@dataclass(kw_only=True)
+class Told:
+    """An outbox, and the two that it tells."""
+
+    ledger: Ledger
+    ours: Receiver
+    slack: Receiver
+    outbox: Outbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        ways = (chat("slack", lambda: self.slack.address), chat("webhook", lambda: self.ours.address))
+        self.outbox = Outbox(dsn=self.ledger.dsn, channels=ways)
+
+    @property
+    def events(self) -> list[str]:
+        return [one["event"] for one in self.messages]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.ours.taken]
+
+    @property
+    def titles(self) -> list[str]:
+        """Return what the messages to Slack begin with."""
+        return [json.loads(body)["blocks"][0]["text"]["text"] for _, body in self.slack.taken]
+
+    @property
+    def number(self) -> int:
+        with transaction(self.ledger.dsn) as cursor:
+            return alerts.alerts(cursor, None)[0].alert.alert_id
+
+    def later(self, by: dt.timedelta) -> None:
+        """Let that much time pass for the messages."""
+        self.ledger.execute(
+            "UPDATE sluice.alert_message SET made_at = made_at - %s, due_at = due_at - %s, sent_at = sent_at - %s",
+            *(by, by, by),
+        )
+
+    def acknowledge(self) -> None:
+        with transaction(self.ledger.dsn) as cursor:
+            alerts.acknowledge(cursor, [self.number], "ann")
+        self.outbox.send()
+
+    def remind(self) -> None:
+        with transaction(self.ledger.dsn) as cursor:
+            alerts.remind(cursor, "taps", HOUR)
+        self.outbox.send()
+
+
+@pytest.fixture
+def told(dsn: str) -> Iterator[Told]:
+    ledger = Ledger(dsn=dsn)
+    ledger.begin()
+    with receiving() as ours, receiving() as slack:
+        yield Told(ledger=ledger, ours=ours, slack=slack)
+
+
+def test_a_trouble_is_told_once_reminded_of_and_told_to_be_over(told: Told) -> None:
+    told.outbox.tell(FAILED)
+    told.outbox.tell(FAILED)  # the next run fails, too
+    told.remind()
+    assert told.titles == ["taps: failed"]
+    told.later(HOUR)
+    told.remind()
+    told.remind()
+    assert told.titles[1:] == ["Still open: taps: failed"]
+    assert "found 2 times" in told.messages[-1]["notes"][0]
+    told.outbox.settle()
+    assert len(told.events) == 2
+    number = told.ledger.deliver()
+    told.outbox.settle()
+    told.outbox.settle()
+    assert told.titles[2:] == ["Resolved: taps: failed"]
+    assert told.events == ["triggered", "reminder", "resolved"]
+    assert {one["key"] for one in told.messages} == {"sluice/taps/failed"}
+    assert told.messages[-1]["notes"][0].endswith(f"delivery {number} came")
+    told.outbox.tell(FAILED)
+    assert told.events[3:] == ["triggered"]
+
+
+def test_what_is_not_taken_is_sent_again_and_holds_up_no_other(told: Told) -> None:
+    told.slack.answer = 503
+    done = told.outbox.tell(FAILED)
+    assert (done.sent, done.problems) == (1, ("slack: it answered 503 Service Unavailable",))
+    told.slack.answer = 200
+    assert told.outbox.send().sent == 0, "not before its pause"
+    told.later(HOUR)
+    assert told.outbox.send().sent == 1
+    assert (told.titles, told.events) == (["taps: failed"], ["triggered"])
+    assert told.outbox.send().sent == 0
+
+
+def test_who_was_not_told_of_a_trouble_is_not_told_that_it_is_over(told: Told) -> None:
+    told.slack.answer = 503
+    told.outbox.tell(FAILED)
+    told.ledger.deliver()
+    told.slack.answer = 200
+    told.outbox.settle()
+    assert told.events == ["triggered", "resolved"]
+    told.later(HOUR)
+    told.outbox.send()
+    assert told.titles == []
+
+
+def test_who_takes_a_trouble_up_ends_its_reminders_but_not_the_trouble(told: Told) -> None:
+    told.outbox.tell(FAILED)
+    told.acknowledge()
+    told.acknowledge()
+    assert told.events == ["triggered", "acknowledged"]
+    assert told.messages[-1]["notes"] == ["ann has taken it up"]
+    told.later(HOUR)
+    told.remind()
+    told.outbox.tell(FAILED)
+    assert len(told.events) == 2
+    told.ledger.deliver()
+    told.outbox.settle()
+    assert told.titles[2:] == ["Resolved: taps: failed"]
+
+
+def test_two_senders_send_a_message_once(told: Told) -> None:
+    troubles = [Trouble(pipeline="taps", kind="drift", about=str(one), text="new") for one in range(12)]
+    with transaction(told.ledger.dsn) as cursor:
+        for one in troubles:
+            alerts.open_alert(cursor, one, told.outbox.destinations)
+    with ThreadPoolExecutor(4) as pool:
+        sent = [one.result().sent for one in [pool.submit(told.outbox.send) for _ in range(4)]]
+    assert sum(sent) == 24
+    assert sorted(one["key"] for one in told.messages) == sorted(one.key for one in troubles)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "good"),
+    [
+        ("quarantine", {"held": 6}, {"held": 5}),
+        ("dropped", {"dropped": 1}, {"dropped": 0}),
+        ("drift", {"unknown": '{"shop": 1}'}, {}),
+        ("failed", None, {}),
+        ("waiting", None, {}),
+        ("deadline", None, {"held": 9}),
+        ("question", None, {}),
+    ],
+)
+def test_a_batch_ends_the_trouble_that_it_does_not_have(
+    told: Told, kind: str, bad: dict[str, Any] | None, good: dict[str, Any]
+) -> None:
+    told.outbox.tell(Trouble(pipeline="taps", kind=kind, text="see", share_limit=0.5))
+    if bad is not None:
+        told.ledger.deliver(**bad)
+        told.outbox.settle()
+        told.outbox.tell(Trouble(pipeline="taps", kind=kind, text="see", share_limit=0.5))
+        assert told.events == ["triggered"]
+    told.ledger.deliver(**good)
+    told.outbox.settle()
+    assert told.events == ["triggered", "resolved"]
+
+
+def test_a_run_without_a_batch_ends_what_kept_runs_from_their_end(told: Told) -> None:
+    beside = Trouble(pipeline="taps", kind="failed", about="replays", text="the replay failed")
+    told.outbox.tell(FAILED)
+    told.outbox.tell(beside)
+    told.outbox.tell(Trouble(pipeline="taps", kind="quarantine", text="too much", share_limit=0.5))
+    told.outbox.tell(Trouble(pipeline="taps", kind="failed", about="audit", text="they differ"))
+    ended = "UPDATE sluice.run SET ended_at = clock_timestamp(), outcome = %s WHERE run_id = %s"
+    told.ledger.execute(ended, "ServiceAway", RUN)
+    told.outbox.settle()
+    assert told.events == ["triggered"] * 4
+    told.ledger.execute(ended, "done", RUN)
+    told.outbox.settle()
+    assert [(one["event"], one["key"]) for one in told.messages[4:]] == [("resolved", FAILED.key)]
+    told.ledger.execute("UPDATE sluice.run SET kind = 'replay' WHERE run_id = %s", RUN)
+    told.outbox.settle("taps")
+    assert told.messages[5]["key"] == beside.key
+    told.outbox.end("taps", "failed", "audit", "an audit found no difference")
+    assert told.messages[6]["notes"][0].endswith("an audit found no difference")
+
+
+def test_a_decision_ends_a_question(told: Told) -> None:
+    told.ledger.execute(
+        "INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)"
+        " VALUES (%s, 1, 'taps', '{share}', '')",
+        STREAM,
+    )
+    told.outbox.tell(Trouble(pipeline="taps", kind="question", text="what now?"))
+    told.outbox.tell(FAILED)
+    told.ledger.execute(
+        "UPDATE sluice.stopped_batch SET decision = 'accept', decided_by = 'ann', why = 'fine',"
+        " decided_at = clock_timestamp()"
+    )
+    told.outbox.settle()
+    assert [one["kind"] for one in told.messages[2:]] == ["question"]
+    assert told.messages[2]["notes"][0].endswith("ann decided")
+
+
+def pipeline(**declared: Any) -> Pipeline:
+    return replace(arrow_driver.pipeline("taps"), **declared)
+
+
+def test_a_look_finds_what_is_late_and_little_reminds_and_tells_what_is_over(told: Told) -> None:
+    now = dt.datetime.now(dt.UTC)
+    watched = pipeline(
+        freshness=Freshness(within=HOUR), volume=Volume(weeks=3, at_least=2), alert_repeat=2 * HOUR
+    )
+    told.outbox.look([watched])
+    assert told.events == [], "nothing was ever delivered"
+    noon = now.replace(hour=12, minute=0) - dt.timedelta(days=1)
+    for week in (2, 1):
+        told.ledger.deliver(100, at=noon - dt.timedelta(weeks=week))
+        told.ledger.deliver(10, at=noon - dt.timedelta(weeks=week, days=1))  # of another weekday
+    told.ledger.deliver(30, at=noon)
+    told.ledger.deliver(19, at=noon)
+    for _ in range(2):
+        told.outbox.look([watched])
+    assert [(one["event"], one["kind"]) for one in told.messages] == [
+        ("triggered", "freshness"),
+        ("triggered", "volume"),
+    ]
+    assert (
+        "came 49 rows, fewer than 50, by the median 100 of the same day in 2 weeks before"
+        in told.messages[1]["text"]
+    )
+    assert "longer ago than `freshness` allows" in told.messages[0]["text"]
+    told.later(2 * HOUR)
+    told.ledger.deliver()
+    told.outbox.look([watched])
+    assert [(one["event"], one["kind"]) for one in told.messages[2:]] == [
+        ("resolved", "freshness"),
+        ("reminder", "volume"),
+    ]
+    told.later(2 * HOUR)
+    told.outbox.look([replace(watched, alert_repeat=None)])
+    assert len(told.events) == 4
+    told.outbox.look([pipeline()])
+    assert told.events[4:] == ["resolved"], "it is declared no more"
+    told.outbox.look([watched])
+    told.ledger.execute(
+        "UPDATE sluice.pipeline SET retired_at = now(), retired_by = 'ann', retired_why = 'moved'"
+    )
+    told.outbox.look([watched])
+    told.outbox.look([watched])
+    assert told.events[5:] == ["triggered", "resolved"]
+
+
+def test_the_commands_list_acknowledge_resolve_and_send(
+    told: Told, tmp_path: Path, settings_for: Callable[..., Settings]
+) -> None:
+    here = settings_for(
+        tmp_path, postgres=told.ledger.dsn, pipelines=[str(tmp_path)], alert_webhook=told.ours.address
+    )
+    environment = {**os.environ, **same_place(here)}
+
+    def sluice(*words: str) -> subprocess.CompletedProcess[str]:
+        return commands.sluice(("alerts", *words), None, environment=environment, folder=tmp_path)
+
+    told.ours.answer = 500
+    told.outbox.tell(replace(FAILED, text="[bold]it failed"))
+    listed = sluice("list")
+    number = str(told.number)
+    assert "[bold]it failed" in listed.stdout
+    assert "1 message not taken (it answered 500 Internal Server Error)" in " ".join(listed.stdout.split())
+    told.later(HOUR)
+    away = sluice("send")
+    assert (away.returncode, "webhook: it answered 500" in away.stderr) == (75, True)
+    told.ours.answer = 200
+    told.later(HOUR)
+    assert sluice("send").stdout == "1 message sent\n"
+    assert sluice("acknowledge", number, "999999").returncode == 0
+    assert sluice("acknowledge", number).returncode == 2
+    [state] = json.loads(sluice("list", "taps", "--json").stdout)
+    assert (state["kind"], state["unsent"], bool(state["acknowledged_by"])) == ("failed", 1, True)
+    assert sluice("resolve", number).returncode == 2, "a reason is wanted"
+    assert sluice("resolve", number, "--why", "the vendor knows").returncode == 0
+    assert sluice("list").stdout == "no alert is open\n"
+    assert "ended it: the vendor knows" in " ".join(sluice("list", "--closed").stdout.split())
+    assert told.events == ["triggered", "acknowledged", "resolved"]

@@ -1,0 +1,45 @@
+"""Puts rows of a pipeline `taps` into a ledger, of deliveries that nobody made: for what looks at the ledger alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from etl.common.database import transaction
+
+RUN, STREAM = "00000000-0000-4000-8000-000000000002", "00000000-0000-4000-8000-000000000001"
+
+
+@dataclass(kw_only=True)
+class Ledger:
+    """A pipeline's rows in the ledger."""
+
+    dsn: str
+    deliveries: int = 0
+
+    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with transaction(self.dsn) as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def begin(self) -> None:
+        self.execute("INSERT INTO sluice.pipeline (name, table_schema, table_name) VALUES ('taps', 's', 't')")
+        self.execute("INSERT INTO sluice.stream VALUES (%s, 'taps', 'c', 0)", STREAM)
+        self.execute("INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (%s, 'taps', 'h')", RUN)
+
+    def deliver(self, rows: int = 10, *, held: int = 0, at: dt.datetime | None = None, **columns: Any) -> int:
+        """Put a delivery of the stream on record, of now or as it would have been committed then."""
+        self.deliveries += 1
+        number = self.deliveries
+        self.execute(
+            """INSERT INTO sluice.delivery (delivery_id, pipeline, stream_id, batch_id, commit_seq, run_id, rows_in,
+            delivered, quarantined, malformed, checksum, quarantine_checksum, suite_digest, lookups, manifest,
+            metadata_location, quarantine_metadata_location, committed_at)
+            VALUES (%s, 'taps', %s, %s, %s, %s, %s, %s, %s, 0, 0, 0, '', '{}', '', '', '',
+            coalesce(%s, clock_timestamp()))""",
+            *(number, STREAM, number, number, RUN, rows, rows - held, held, at),
+        )
+        for name, value in columns.items():
+            self.execute(f"UPDATE sluice.delivery SET {name} = %s WHERE delivery_id = %s", value, number)
+        return number
