@@ -79,7 +79,16 @@ class CompiledSuite:
     @property
     def looks_back(self) -> int:
         """Return how many batches before this one the suite's rules compare with, at most; 0: none."""
-        return max((rule.declared.across.last for rule in self.rules if rule.declared.across), default=0)
+        return self._farthest(same_weekday=False)
+
+    @property
+    def looks_back_on_weekday(self) -> int:
+        """Return likewise how many batches of its own day of the week."""
+        return self._farthest(same_weekday=True)
+
+    def _farthest(self, *, same_weekday: bool) -> int:
+        found = (rule.declared.across for rule in self.rules if rule.declared.across)
+        return max((one.last for one in found if one.same_weekday is same_weekday), default=0)
 
 
 def compile_suite(

@@ -6,6 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
+from zoneinfo import ZoneInfo
 
 from etl.common.database import rows, transaction
 from etl.common.migrations import migrate
@@ -22,21 +23,30 @@ STATEMENTS = Statements(__name__)
 By = Literal["all", "month", "day", "batch"]
 
 
-def past_batches(dsn: str, pipeline: Pipeline, last: int) -> list[PastBatch]:
-    """Return the stream's last live batches, newest first: what a rule across batches compares with."""
-    if not last:
+def past_batches(dsn: str, pipeline: Pipeline, last: int, of_weekday: int = 0) -> list[PastBatch]:
+    """Return the stream's last live batches, newest first: what a rule across batches compares with.
+
+    Behind them are as many as are wanted of those that were delivered on today's day of the week, in the pipeline's zone.
+    """
+    if not last and not of_weekday:
         return []
+    zone = pipeline.airflow.time_zone
     with transaction(dsn) as cursor:
-        records = rows(STATEMENTS.execute(cursor, "past_batches", pipeline=pipeline.name, last=last))
-    return [_past(list(lines)) for _, lines in groupby(records, lambda line: line["delivery_id"])]
+        STATEMENTS.execute(
+            cursor, "past_batches", pipeline=pipeline.name, last=last, of_weekday=of_weekday, zone=zone
+        )
+        records = rows(cursor)
+    return [
+        _past(list(lines), ZoneInfo(zone)) for _, lines in groupby(records, lambda line: line["delivery_id"])
+    ]
 
 
-def _past(lines: Sequence[dict[str, Any]]) -> PastBatch:
+def _past(lines: Sequence[dict[str, Any]], zone: ZoneInfo) -> PastBatch:
     of_columns = [line for line in lines if line["column_name"] is not None]
     estimates = {line["column_name"]: line["distinct_estimate"] for line in of_columns}
     return PastBatch(
         rows=lines[0]["rows"],
-        committed_at=lines[0]["committed_at"],
+        committed_at=lines[0]["committed_at"].astimezone(zone),
         columns={line["column_name"]: _metrics(line) for line in of_columns},
         distinct={column: estimate for column, estimate in estimates.items() if estimate is not None},
     )

@@ -144,6 +144,10 @@ class PastBatch:
     """A delivered batch, as rules across batches compare with it."""
 
     rows: int  # of the transform's output
-    committed_at: dt.datetime
+    committed_at: dt.datetime  # in the pipeline's time zone
     columns: Mapping[str, ColumnMetrics]  # figures without sketches
     distinct: Mapping[str, float]  # estimates
+
+    def is_of_weekday(self, moment: dt.datetime) -> bool:
+        """Tell whether it was delivered on the same day of the week as `moment` is, in the pipeline's time zone."""
+        return self.committed_at.weekday() == moment.astimezone(self.committed_at.tzinfo).weekday()

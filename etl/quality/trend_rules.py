@@ -8,7 +8,8 @@ Such an expectation names no bounds. Its `meta.across` says how far the batch ma
 `times` bounds the value by multiples of the median of the last batches, `within` by a distance from that median, and
 `deviations` by so many standard deviations around their mean. The latest moment of a column is judged by its age when
 the batch is judged: `times` and `within` then bound how old it may be. With fewer than `at_least` batches before it,
-and where a batch has no rows, nothing is known that it could be compared with, and the rule holds.
+and where a batch has no rows, nothing is known that it could be compared with, and the rule holds. With `"same": "weekday"`
+the last batches are those that were delivered on the batch's own day of the week, in the pipeline's time zone.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Across:
     at_least: int
     way: str
     bounds: tuple[float, float]  # of `within` and `deviations` both are the same number
+    same_weekday: bool = False  # batches of other days of the week do not count
 
     @classmethod
     def of(cls, kind: str, column: str, kwargs: Mapping[str, Any], declared: Any) -> Across:
@@ -68,8 +70,10 @@ class Across:
             name for name in ("min_value", "max_value", "row_condition") if kwargs.get(name) is not None
         ]:
             raise ValueError(f"it can't have both {', '.join(taken)} and meta.across")
-        if not isinstance(declared, Mapping) or set(declared) - {"last", "at_least", *WAYS}:
-            raise ValueError(f"meta.across takes last, at_least and one of {', '.join(WAYS)}")
+        if not isinstance(declared, Mapping) or set(declared) - {"last", "at_least", "same", *WAYS}:
+            raise ValueError(f"meta.across takes last, at_least, same and one of {', '.join(WAYS)}")
+        if declared.get("same") not in (None, "weekday"):
+            raise ValueError(f"meta.across: same is {declared['same']!r}, and can be 'weekday' alone")
         ways = [way for way in WAYS if way in declared]
         if len(ways) != 1 or (kind == LATEST and ways == ["deviations"]):
             one_of = WAYS[:2] if kind == LATEST else WAYS
@@ -78,7 +82,15 @@ class Across:
         if not (_is_whole(last) and _is_whole(at_least) and 1 <= at_least <= last <= 1000):
             raise ValueError("meta.across: 1 <= at_least <= last <= 1000, whole numbers, must hold")
         bounds = _bounds(ways[0], declared[ways[0]])
-        return cls(kind=kind, column=column, last=last, at_least=at_least, way=ways[0], bounds=bounds)
+        return cls(
+            kind=kind,
+            column=column,
+            last=last,
+            at_least=at_least,
+            way=ways[0],
+            bounds=bounds,
+            same_weekday="same" in declared and declared["same"] is not None,
+        )
 
     def limits(self, past: Sequence[PastBatch], now: dt.datetime) -> dict[str, Any] | None:
         """Return min_value and max_value for the next batch; None where too few of those before have a value.
@@ -86,7 +98,8 @@ class Across:
         `past` are the batches before it, newest first.
         """
         value = VALUES[self.kind]
-        known = [value(one, self.column) for one in past[: self.last] if self._is_known(one)]
+        alike = [one for one in past if one.is_of_weekday(now)] if self.same_weekday else past
+        known = [value(one, self.column) for one in alike[: self.last] if self._is_known(one)]
         values = [one for one in known if one is not None and math.isfinite(one)]
         if len(values) < self.at_least:
             return None

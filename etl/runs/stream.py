@@ -245,8 +245,9 @@ class StreamRun:
             nonlocal now, left, told
             self.control.refuse_next(self._dsn, self.lease)
             now = self._with_lookups(now)
-            looks_back = now.rules.suite.looks_back
-            rules = replace(now.rules, past=partial(past_batches, self._dsn, self.pipeline, looks_back))
+            suite = now.rules.suite
+            looks_back = suite.looks_back, suite.looks_back_on_weekday
+            rules = replace(now.rules, past=partial(past_batches, self._dsn, self.pipeline, *looks_back))
             checkpoint = self._checkpoint()
             require_same(checkpoint, self.stream_id, self.pipeline.name)
             if now.source.tells_late:

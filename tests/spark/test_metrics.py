@@ -329,7 +329,7 @@ MISTAKES = (
         across("column_mean", "k", column="city", times=[0, 2]),
         "city is string, of which batches have no such",
     ),
-    (across("table_row_count", "i", within=1, lats=2), "takes last, at_least and one of"),
+    (across("table_row_count", "i", within=1, lats=2), "takes last, at_least, same and one of"),
 )
 
 
