@@ -192,7 +192,7 @@ def all_routes(server: Server) -> list[tuple[str, str]]:
         "/{dag_id}/rule": f"?name={RULE}",
         "/{dag_id}/column": "?name=c3",
     }
-    values = {"dag_id": "feed", "delivery_id": "58", "row_id": "6"}
+    values = {"dag_id": "feed", "delivery_id": "58", "row_id": "6", "number": "1"}
     return [
         (method, path.format(**values, action=action, decision=DECISION) + queries.get(path, ""))
         for [method], path in found
@@ -203,22 +203,23 @@ def all_routes(server: Server) -> list[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def decisions(all_routes: list[tuple[str, str]]) -> list[str]:
     """Return the address of every form that decides on held rows; it asks by GET and does by POST."""
-    ends = ("/release", "/discard", f"/{DECISION}")
+    ends = ("/release", "/discard", f"/{DECISION}", "/acknowledge")
     asks = [path for method, path in all_routes if method == "GET" and path.endswith(ends)]
     assert asks == [path for method, path in all_routes if method == "POST"]
     assert {method for method, _ in all_routes} == {"GET", "POST"}
-    assert asks.pop() == STOP
-    return asks
+    assert asks[-2:] == [STOP, ALERT]
+    return asks[:-2]
 
 
 @pytest.fixture(scope="module")
 def routes(all_routes: list[tuple[str, str]], decisions: list[str]) -> list[str]:
     """Return the address of every page that anybody may read who may read the runs."""
-    return [path for method, path in all_routes if method == "GET" and path not in (*decisions, STOP)]
+    return [path for method, path in all_routes if method == "GET" and path not in (*decisions, STOP, ALERT)]
 
 
 DECISION = "quarantine-all"
 STOP = f"/feed/stopped/{DECISION}"
+ALERT = "/feed/alerts/1/acknowledge"
 STOPPED = """INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report, suite_digest, lookups, broken)
              SELECT stream_id, 99, pipeline, ARRAY['it stops'], '{}', 'a', '{}', '{"rule": 1}' FROM sluice.stream
              WHERE pipeline = 'feed'"""
@@ -228,7 +229,7 @@ RULE = "rule 1 about a column of the feed"
 def test_every_route_is_refused_to_a_stranger(
     server: Server, all_routes: list[tuple[str, str]], routes: list[str]
 ) -> None:
-    assert (len(all_routes), len(routes)) == (21, 11)
+    assert (len(all_routes), len(routes)) == (24, 12)
     for method, path in all_routes:
         assert server.get(path, method=method).status_code == 401, path
 
@@ -237,7 +238,7 @@ def test_every_route_of_a_pipeline_is_refused_to_who_may_not_see_its_dag(
     server: Server, routes: list[str]
 ) -> None:
     refused = [server.get(path, "eve") for path in routes if path not in ("/", "/metrics")]
-    assert [answer.status_code for answer in refused] == [403] * 9
+    assert [answer.status_code for answer in refused] == [403] * 10
     assert not any("scheduled" in answer.text or "rule 1" in answer.text for answer in refused)
 
 
@@ -245,7 +246,7 @@ def test_every_route_is_open_to_who_may(server: Server, routes: list[str]) -> No
     for user in ("ada", "root"):
         answers = {path: server.get(path, user).status_code for path in routes}
         assert answers.pop("/feed") == 303
-        assert list(answers.values()) == [200] * 10
+        assert list(answers.values()) == [200] * 11
 
 
 def test_a_pipeline_without_a_slash_leads_on_to_its_page(server: Server) -> None:
@@ -484,7 +485,7 @@ def aged(server: Server, notes: list[str]) -> list[str]:
     """Return the same notes, rightly signed eleven minutes ago."""
     code = f"""
 import json, time
-from etl.airflow.pages.decisions import _notes
+from etl.airflow.pages.deciding.decisions import _notes
 now = time.time
 contents = [_notes().loads(note) for note in {notes!r}]
 time.time = lambda: now() - 660
@@ -573,6 +574,35 @@ def test_a_stop_is_decided_on_by_who_may_answer_what_its_dag_asks_and_by_no_othe
     assert (done.status_code, done.headers["location"]) == (303, "../stopped")
     assert decided(server) == [(DECISION, "root", WHY)]
     assert "test&lt;/b&gt; data" in server.get(page, "ada").text
+
+
+def test_an_alert_is_taken_up_by_who_may_trigger_the_dag_in_their_name_and_by_no_other(
+    server: Server,
+) -> None:
+    told = "INSERT INTO sluice.alert (pipeline, kind, text) VALUES (%s, 'failed', 'it <b>failed</b>') RETURNING alert_id"
+    [(number,)], [(others,)] = (oracle.ask(server.dsn, told, [name]) for name in ("feed", "small"))
+    page, form = "/feed/alerts", f"/feed/alerts/{number}/acknowledge"
+    assert "1 alert is open" in server.get("/feed/", "ada").text
+    assert "it &lt;b&gt;failed&lt;/b&gt;" in server.get(page, "ada").text
+    note = server.note(form, "tri")
+    for user, reads in (("ada", 200), ("may", 200), ("eve", 403)):
+        shown = server.get(page, user)
+        assert (shown.status_code, f"alerts/{number}/acknowledge" in shown.text) == (reads, False)
+        assert server.get(form, user).status_code == server.post(form, user, note).status_code == 403
+    assert server.post(form, "root", note).status_code == 403, "it was drawn for somebody else"
+    assert server.post(form, "tri", note, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert server.get(f"/feed/alerts/{others}/acknowledge", "tri").status_code == 404, (
+        "it is of another pipeline"
+    )
+    taken = "SELECT acknowledged_by FROM sluice.alert ORDER BY alert_id"
+    assert oracle.ask(server.dsn, taken) == [(None,), (None,)]
+    late = server.note(form, "root")
+    done = server.post(form, "tri", note)
+    assert (done.status_code, done.headers["location"]) == (303, "../../alerts")
+    assert oracle.ask(server.dsn, taken) == [("tri",), (None,)]
+    assert "<b>tri</b> has it" in server.get(page, "ada").text
+    answer = server.post(form, "root", late)
+    assert (answer.status_code, "somebody has taken it up" in answer.text) == (409, True)
 
 
 @pytest.mark.usefixtures("stopped")

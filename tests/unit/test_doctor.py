@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from etl.common.errors import ServiceAway, SetupError
 from etl.common.settings import Settings
 from etl.operations.control import doctor, machine
 from etl.operations.control.doctor import kafka, open_to_others, remote_warnings
+from etl.pipeline import Volume
+from tests.support import arrow_driver
 from tests.support.data.orders import DECLARATION
 from tests.support.environment import JARS
 
@@ -237,6 +240,20 @@ def test_runs_that_are_kept_up_in_all_of_airflows_slots_are_told(
         f"of 3 (the environment's {machine.SLOTS}) none is left for other runs and replays; set it to 5"
         in told
     )
+
+
+def test_alerts_that_would_reach_nobody_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = [replace(arrow_driver.pipeline("taps"), volume=Volume()), arrow_driver.pipeline("pumps")]
+    [told] = machine.untold(Settings(home=tmp_path), watched)
+    assert told.startswith("taps: freshness or volume is declared, and the settings name nobody to tell")
+    mails = Settings(home=tmp_path, alert_email="ann@example.org")
+    assert list(machine.untold(mails, watched)) == [], "Airflow's provider is here"
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "airflow.providers.smtp", raising=False)
+    monkeypatch.setattr("airflow.providers.__path__", [], raising=False)
+    [told] = machine.untold(mails, watched)
+    assert "set SLUICE_ALERT_SMTP" in told
+    assert list(machine.untold(mails.model_copy(update={"alert_smtp": SecretStr("smtp://x")}), watched)) == []
 
 
 def test_the_local_airflow_has_so_many_slots() -> None:

@@ -8,33 +8,31 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
-import psycopg2
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from psycopg2 import errorcodes
 from starlette.exceptions import HTTPException
 
 from etl.airflow.connections import settings_here
-from etl.airflow.pages import columns, decisions, held_rows, pages
-from etl.airflow.pages.choices import Action, Choice, StopChoice, rows_of
-from etl.airflow.pages.deciding import stops
-from etl.airflow.pages.deciding.rights import may_decide, permitted, with_dag
+from etl.airflow.pages import columns, held_rows, pages
+from etl.airflow.pages.answers import HEADERS, POLICY, failed, html, http_errors, misread, refused
+from etl.airflow.pages.choices import Action, AlertChoice, Choice, StopChoice, rows_of
+from etl.airflow.pages.deciding import alerts, decisions, stops
+from etl.airflow.pages.deciding.rights import may_decide, may_trigger, permitted, with_dag
 from etl.airflow.pages.deciding.typed import corrections_of
 from etl.airflow.pages.held_rows import Wanted
 from etl.airflow.pages.records import LAST, reading
-from etl.airflow.pages.render import Frame, NotThere, Page, no_dag
+from etl.airflow.pages.render import Frame, Page, no_dag
 from etl.airflow.run_form import LONGEST_CORRECTIONS
 from etl.common.database import Cursor
-from etl.common.errors import NeedsPerson, SluiceError
+from etl.common.errors import NeedsPerson
 from etl.ledger.decisions import Action as Decision
 from etl.ledger.quarantine import discard
 from etl.ledger.telemetry import metrics as ledger_metrics
@@ -43,18 +41,8 @@ from etl.services import find_postgres
 
 log = logging.getLogger("sluice")
 
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "private, no-store",
-}
-POLICY = (
-    "default-src 'none'; script-src 'none'; style-src 'nonce-{nonce}'; img-src 'self' data:; "
-    "form-action 'self'; frame-ancestors 'self'; base-uri 'none'"
-)
 LONGEST_FORM = 1_000_000  # bytes: corrections in any script, and what is around them
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-AWAY = "PostgreSQL, in which the ledger is, does not answer"
 
 Number = Annotated[int, Path(ge=1, le=LAST)]
 Before = Annotated[int, Query(ge=1, le=LAST)]
@@ -84,8 +72,15 @@ def _require_right_to_stops(user: User, dag_id: Name) -> None:
         raise HTTPException(409, f"{no_dag(dag_id)}. Nothing was changed")
 
 
+def _require_right_to_trigger(user: User, dag_id: Name) -> None:
+    if not may_trigger(user, dag_id):
+        raise HTTPException(403, "Forbidden")
+
+
 decides = APIRouter(dependencies=[READS, Depends(_require_right)])
 decides_stops = APIRouter(dependencies=[READS, Depends(_require_right_to_stops)])
+
+takes_up = APIRouter(dependencies=[READS, Depends(_require_right_to_trigger)])
 
 
 def build() -> FastAPI:
@@ -104,9 +99,10 @@ def build() -> FastAPI:
     app.include_router(router)
     app.include_router(decides)
     app.include_router(decides_stops)
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _misread)
-    app.add_exception_handler(Exception, _failed)
+    app.include_router(takes_up)
+    app.add_exception_handler(HTTPException, refused)
+    app.add_exception_handler(RequestValidationError, misread)
+    app.add_exception_handler(Exception, failed)
     return app
 
 
@@ -116,7 +112,7 @@ async def _bounded(request: Request, go_on: Callable[[Request], Awaitable[Respon
     if request.method != "POST" or (length.isdecimal() and int(length) <= LONGEST_FORM):
         return await go_on(request)
     text = f"A form has at most {LONGEST_FORM:,} bytes, and says how many. Nothing was changed."
-    return _html(pages.problem(Frame(), title="That is too much", text=text), 413)
+    return html(pages.problem(Frame(), title="That is too much", text=text), 413)
 
 
 def overview(
@@ -135,7 +131,7 @@ def overview(
 
 def metrics(request: Request, user: User) -> Response:
     """Answer with Prometheus' text, of the pipelines whose runs the user may read."""
-    with _http_errors(request), reading(find_postgres(settings_here())) as cursor:
+    with http_errors(request), reading(find_postgres(settings_here())) as cursor:
         text = ledger_metrics.text(cursor, permitted(user))
     policy = {"Content-Security-Policy": POLICY.format(nonce="none")}
     return Response(text, media_type=PROMETHEUS, headers=HEADERS | policy)
@@ -292,7 +288,7 @@ def decide_batch(
     note: Note = "",
     corrections: UploadFile | None = None,
 ) -> RedirectResponse:
-    with _http_errors(request):
+    with http_errors(request):
         given = _text_of(corrections) if corrections else ""
     return _decide(request, user, choice, why, note, given)
 
@@ -318,11 +314,42 @@ def decide_on_stopped(
 ) -> RedirectResponse:
     """Record the decision on the very stop that was shown, let the run go on, and lead to the page that says so."""
     choice = StopChoice(pipeline=dag_id, action=decision)
-    with _http_errors(request):
+    with http_errors(request):
         digest, nonce = decisions.read_note(request, note, user, choice)
         stops.decide(find_postgres(settings_here()), choice, digest, user=user, why=why)
         stops.go_on(dag_id, user=user, why=why, nonce=nonce)
     return _leads_to("../stopped")
+
+
+@router.get("/{dag_id}/alerts")
+def open_alerts(request: Request, user: User, dag_id: Name) -> HTMLResponse:
+    return _answer(
+        request,
+        lambda cursor, frame: alerts.listed(cursor, dag_id, frame),
+        decides=frozenset({"acknowledge"} if may_trigger(user, dag_id) else ()),
+    )
+
+
+@takes_up.get("/{dag_id}/alerts/{number}/acknowledge")
+def ask_for_alert(request: Request, user: User, dag_id: Name, number: Number) -> HTMLResponse:
+    choice = AlertChoice(pipeline=dag_id, alert=number)
+    return _answer(
+        request,
+        lambda cursor, frame: alerts.asked(cursor, frame, choice, note=decisions.signed(user, choice, "")),
+        up="../../",
+    )
+
+
+@takes_up.post("/{dag_id}/alerts/{number}/acknowledge")
+def acknowledge(
+    request: Request, user: User, dag_id: Name, number: Number, note: Note = ""
+) -> RedirectResponse:
+    """Note that the user has taken the alert up, and lead to the page that says so."""
+    choice = AlertChoice(pipeline=dag_id, alert=number)
+    with http_errors(request):
+        decisions.read_note(request, note, user, choice)
+        alerts.take_up(find_postgres(settings_here()), choice, who=user.get_name())
+    return _leads_to("../../alerts")
 
 
 def _ask(request: Request, user: BaseUser, choice: Choice) -> HTMLResponse:
@@ -350,7 +377,7 @@ def _decide(
     request: Request, user: BaseUser, choice: Choice, why: str, note: str, corrections: str
 ) -> RedirectResponse:
     """Decide on exactly the rows that were shown, and lead to the page that says what was done."""
-    with _http_errors(request):
+    with http_errors(request):
         digest, nonce = decisions.read_note(request, note, user, choice)
         dsn = find_postgres(settings_here())
         run_sent_before = decisions.run_id_of(nonce)
@@ -393,7 +420,7 @@ def _answer(
 ) -> HTMLResponse:
     # the application's own mount is the last part of the path; what is before it is Airflow's
     airflow = str(request.scope.get("root_path", "")).rpartition("/")[0]
-    with _http_errors(request), reading(find_postgres(settings_here())) as cursor:
+    with http_errors(request), reading(find_postgres(settings_here())) as cursor:
         name = request.path_params.get("dag_id")
         declared = name is None or bool(with_dag([name]))
         frame = Frame(
@@ -402,83 +429,4 @@ def _answer(
             decides=decides if declared else decides & {"discard"},
             declared=declared,
         )
-        return _html(make(cursor, frame))
-
-
-@contextmanager
-def _http_errors(request: Request) -> Iterator[None]:
-    """Turn what keeps a page from being made into an answer that a person can act on. Raises HTTPException."""
-    try:
-        yield
-    except NotThere as missing:
-        raise HTTPException(404, str(missing)) from missing
-    except decisions.NotOurs as error:
-        remedy = "go back, load the page again, and decide there"
-        raise HTTPException(403, f"{error}. Nothing was changed.", {"X-Remedy": remedy}) from error
-    except NeedsPerson as error:
-        raise HTTPException(409, error.seen, {"X-Remedy": error.remedy}) from error
-    except SluiceError as error:
-        raise HTTPException(503, error.seen, {"X-Remedy": error.remedy}) from error
-    except psycopg2.Error as error:
-        if error.pgcode in (errorcodes.UNDEFINED_TABLE, errorcodes.UNDEFINED_COLUMN):
-            seen, remedy = "The ledger does not exist yet, or is older than these pages", "sluice status"
-        elif error.pgcode == errorcodes.LOCK_NOT_AVAILABLE:
-            seen, remedy = "Another transaction holds these rows. Nothing was changed", "again later"
-        elif error.pgcode == errorcodes.QUERY_CANCELED:
-            seen, remedy = "The ledger did not answer within 10 s", "choose fewer rows, or try again later"
-        else:
-            log.exception("a page of %s could not be read", request.url.path)
-            seen, remedy = AWAY, "sluice doctor"
-        raise HTTPException(503, seen, {"X-Remedy": remedy}) from error
-
-
-TITLES = {
-    401: "Sign in to Airflow first",
-    403: "You may not see this pipeline",
-    404: "There is no such page",
-    409: "Nothing was changed",
-    503: "This can't be shown now",
-}
-
-
-async def _refused(request: Request, error: Any) -> HTMLResponse:  # noqa: ARG001 - FastAPI's signature
-    headers = dict(error.headers or {})
-    remedy = headers.pop("X-Remedy", "")
-    if error.status_code == 404 and error.detail == "Not Found":
-        text = "The address is wrong, or the page has gone."
-    elif error.status_code in (401, 403) and not remedy:
-        text = (
-            "Airflow decides who may: it takes the right to read the runs of the DAG of the pipeline's name, to trigger it"
-            " for a discard, to trigger the DAG for its replays for a release, and to answer what it asks for a decision"
-            " on a stopped batch. Where the pipeline declares its deciders, they alone may decide."
-        )
-    else:
-        text = str(error.detail)
-    title = TITLES.get(error.status_code, "This can't be shown")
-    answer = _html(pages.problem(Frame(), title=title, text=text, remedy=remedy), error.status_code)
-    answer.headers.update(headers)
-    return answer
-
-
-async def _misread(request: Request, error: Any) -> HTMLResponse:
-    fields = ", ".join(str(one["loc"][-1]) for one in error.errors())
-    title = "The address is not one of these pages"
-    if request.method == "POST":
-        title = "The form was not filled in correctly; nothing was changed"
-    page = pages.problem(Frame(), title=title, text=f"wrong: {fields}")
-    return _html(page, 422)
-
-
-async def _failed(request: Request, error: Exception) -> HTMLResponse:
-    log.error("the page %s could not be made", request.url.path, exc_info=error)
-    page = pages.problem(
-        Frame(), title="This page has a fault", text="What went wrong is in the log of Airflow's api-server."
-    )
-    return _html(page, 500)
-
-
-def _html(page: Page, status: int = 200) -> HTMLResponse:
-    # a lone surrogate, which JSON may hold, has no UTF-8
-    body = page.html.encode("utf-8", "replace")
-    policy = {"Content-Security-Policy": POLICY.format(nonce=page.nonce)}
-    return HTMLResponse(body, status, headers=HEADERS | policy)
+        return html(make(cursor, frame))

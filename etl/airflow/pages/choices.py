@@ -46,6 +46,21 @@ class StopChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlertChoice:
+    """An alert that is to be taken up."""
+
+    pipeline: str
+    alert: int
+
+    @property
+    def identity(self) -> list[object]:
+        return [self.pipeline, "alert", self.alert]
+
+
+AnyChoice = Choice | StopChoice | AlertChoice
+
+
+@dataclass(frozen=True, kw_only=True)
 class HeldId:
     quarantine_id: int
     uncorrected: bool  # it can't be released as it is

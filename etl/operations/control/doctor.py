@@ -68,6 +68,7 @@ def _examine() -> Iterator[Finding]:
     yield _check("pipelines", lambda: ", ".join(load_pipelines(settings[0].pipelines)) or "none declared")
     yield _check("suites", lambda: machine.suites(settings[0]))
     yield from _doubts("slots", machine.no_slot_left(settings[0]))
+    yield from _doubts("alerts", machine.untold(settings[0], loadable(settings[0].pipelines).values()))
     workspaces: list[Workspace] = []
     if settings[0].lacks_home:
         seen = f"there is none, {settings[0].home}: `sluice up` makes it, and starts what is embedded there"

@@ -10,17 +10,19 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from psycopg2.extensions import parse_dsn
 
+from etl.alerts.places import named
 from etl.common.database import connect
 from etl.common.errors import SetupError
 from etl.common.paths import temporary_folder
 from etl.common.settings import Settings, config_file
 from etl.common.wording import first_few
-from etl.pipeline import loadable
+from etl.pipeline import Pipeline, loadable
 from etl.quality.mistakes.arguments import mistakes
 from etl.quality.suite import read_suite
 from etl.quality.suite_file import suite_path
@@ -213,3 +215,24 @@ def _is_local(place: str) -> bool:
 def _existing(place: Path) -> Path:
     """Return the folder, or the first one above it that is there."""
     return next(one for one in (place, *place.parents) if one.exists())
+
+
+def untold(settings: Settings, pipelines: Iterable[Pipeline]) -> Iterator[str]:
+    """Say which alerts reach nobody: by what is declared or named, and what is missing to send it."""
+    if settings.alert_email and settings.alert_smtp is None and not _has_mail_by_airflow():
+        yield (
+            "SLUICE_ALERT_EMAIL is set, and nothing here sends mail: set SLUICE_ALERT_SMTP, or install"
+            " apache-airflow-providers-smtp where Airflow runs"
+        )
+    watched = [one.name for one in pipelines if one.freshness is not None or one.volume is not None]
+    if watched and not named(settings):
+        yield (
+            f"{first_few(watched)}: freshness or volume is declared, and the settings name nobody to tell; docs/alerts.md"
+        )
+
+
+def _has_mail_by_airflow() -> bool:
+    try:
+        return find_spec("airflow.providers.smtp") is not None
+    except ModuleNotFoundError:  # there is no Airflow here
+        return False

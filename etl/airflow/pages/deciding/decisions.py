@@ -23,7 +23,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from sqlalchemy import select
 from starlette.requests import Request
 
-from etl.airflow.pages.choices import Choice, ReleaseRequest, Rows, StopChoice
+from etl.airflow.pages.choices import AnyChoice, ReleaseRequest, Rows
 from etl.airflow.run_form import RunForm
 from etl.common.errors import NeedsPerson
 from etl.pipeline.dag_names import replays_of
@@ -35,12 +35,12 @@ class NotOurs(Exception):
     """The form was not drawn by this server for this user and these rows, or too long ago; nothing was changed."""
 
 
-def signed(user: BaseUser, choice: Choice | StopChoice, digest: str) -> str:
+def signed(user: BaseUser, choice: AnyChoice, digest: str) -> str:
     """Sign the note for a form: who was shown what, for which decision."""
     return _notes().dumps([user.get_id(), *choice.identity, digest, secrets.token_hex(8)])
 
 
-def read_note(request: Request, note: str, user: BaseUser, choice: Choice | StopChoice) -> tuple[str, str]:
+def read_note(request: Request, note: str, user: BaseUser, choice: AnyChoice) -> tuple[str, str]:
     """Return the digest of what was shown, and a word that no other form has. Raises NotOurs."""
     if not _is_same_origin(request):
         raise NotOurs("The form was sent from another site than these pages")
