@@ -312,7 +312,7 @@ def test_the_operator_takes_the_forms_fields_as_keywords_of_its_own() -> None:
 
 
 def test_each_field_of_the_forms_has_a_bound(bag: Any) -> None:
-    from etl.airflow.pages.choices import MOST
+    from etl.airflow.pages.deciding.choices import MOST
     from etl.airflow.run_form import LONGEST_CORRECTIONS, LONGEST_LIST
 
     for dag in ("flights", "flights_replays"):

@@ -14,7 +14,7 @@ import typer
 from psycopg2.extras import Json
 
 from etl.airflow.pages import held_rows, pages
-from etl.airflow.pages.choices import Action, Choice, ReleaseRequest, rows_of
+from etl.airflow.pages.deciding.choices import Action, Choice, ReleaseRequest, rows_of
 from etl.airflow.pages.render import Frame, Page
 from etl.cli.app import app
 from etl.ledger.stops import SHARE_STOP, Behind

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from etl.airflow.pages import columns, held_rows, pages
-from etl.airflow.pages.choices import Choice, ReleaseRequest
+from etl.airflow.pages.deciding.choices import Choice, ReleaseRequest
 from etl.airflow.pages.held_rows import Wanted
 from etl.airflow.pages.render import Frame
 from etl.services import Services

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from etl.airflow.pages.choices import Choice, Rows
+from etl.airflow.pages.deciding.choices import Choice, Rows
 from etl.airflow.pages.deciding.typed import corrections_of
 from etl.airflow.run_form import LONGEST_CORRECTIONS
 from etl.common.errors import NeedsPerson

@@ -23,8 +23,8 @@ from starlette.exceptions import HTTPException
 from etl.airflow.connections import settings_here
 from etl.airflow.pages import columns, held_rows, pages
 from etl.airflow.pages.answers import HEADERS, POLICY, failed, html, http_errors, misread, refused
-from etl.airflow.pages.choices import Action, AlertChoice, Choice, StopChoice, rows_of
 from etl.airflow.pages.deciding import alerts, decisions, stops
+from etl.airflow.pages.deciding.choices import Action, AlertChoice, Choice, StopChoice, rows_of
 from etl.airflow.pages.deciding.rights import may_decide, may_trigger, permitted, with_dag
 from etl.airflow.pages.deciding.typed import corrections_of
 from etl.airflow.pages.held_rows import Wanted

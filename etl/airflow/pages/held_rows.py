@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from etl.airflow.pages.choices import DOES, MOST, Choice, Rows, rows_of
+from etl.airflow.pages.deciding.choices import DOES, MOST, Choice, Rows, rows_of
 from etl.airflow.pages.records import (
     LAST,
     LONGEST_REPORT,

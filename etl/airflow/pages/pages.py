@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from etl.airflow.pages import charts, formatting
-from etl.airflow.pages.choices import ReleaseRequest, StopChoice
 from etl.airflow.pages.columns import columns_of
 from etl.airflow.pages.consumers import consumers_of, late_by_pipeline
+from etl.airflow.pages.deciding.choices import ReleaseRequest, StopChoice
 from etl.airflow.pages.heatmap import COLUMNS, TABLE_FAILED, Heatmap, heatmap, width
 from etl.airflow.pages.held_rows import Wanted, fetch_held
 from etl.airflow.pages.progress import progress_charts, progress_of

@@ -53,8 +53,8 @@ WITH over AS (
         WHEN p.retired_at IS NOT NULL THEN 'the pipeline is retired'
         WHEN a.kind IN ('freshness', 'volume') OR a.about IN ('audit', 'sweep') THEN NULL
         WHEN a.kind = 'consumer' THEN CASE WHEN NOT EXISTS (
-            SELECT FROM sluice.consumer_lag l WHERE l.pipeline = a.pipeline AND l.deliveries > 0)
-            THEN 'no consumer is behind any more' END
+            SELECT FROM sluice.consumer_lag l WHERE l.pipeline = a.pipeline AND l.late)
+            THEN 'no consumer is too far behind any more' END
         WHEN a.about = 'replays' THEN CASE WHEN beside.ended IS NOT NULL THEN 'a replay or a release ended well' END
         WHEN a.kind = 'quarantine' AND came.beyond THEN NULL
         WHEN a.kind = 'dropped' AND came.dropped THEN NULL

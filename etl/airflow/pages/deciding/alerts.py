@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etl.airflow.pages.choices import AlertChoice
+from etl.airflow.pages.deciding.choices import AlertChoice
 from etl.airflow.pages.render import Frame, NotThere, Page, pipeline_row, render
 from etl.common.database import Cursor, transaction
 from etl.common.errors import NeedsPerson

@@ -23,7 +23,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from sqlalchemy import select
 from starlette.requests import Request
 
-from etl.airflow.pages.choices import AnyChoice, ReleaseRequest, Rows
+from etl.airflow.pages.deciding.choices import AnyChoice, ReleaseRequest, Rows
 from etl.airflow.run_form import RunForm
 from etl.common.errors import NeedsPerson
 from etl.pipeline.dag_names import replays_of

@@ -13,7 +13,7 @@ from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from etl.airflow.pages.choices import Action, Decides
+from etl.airflow.pages.deciding.choices import Action, Decides
 from etl.pipeline.dag_names import RUN_TASK, replays_of
 
 

@@ -20,7 +20,7 @@ from airflow.utils.types import DagRunTriggeredByType
 from sqlalchemy import select
 from starlette.exceptions import HTTPException
 
-from etl.airflow.pages.choices import StopChoice
+from etl.airflow.pages.deciding.choices import StopChoice
 from etl.airflow.pages.deciding.rights import may_trigger
 from etl.airflow.questions.question import RETRY, SeenStop
 from etl.ledger.decisions import decide_on_stop

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from etl.airflow.pages.choices import Choice, Rows
+from etl.airflow.pages.deciding.choices import Choice, Rows
 from etl.airflow.run_form import LONGEST_CORRECTIONS
 from etl.common.errors import NeedsPerson
 from etl.common.wording import first_few, pluralize
