@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from etl.common.wording import pluralize
 from etl.ledger.telemetry.alerts import Alert, Event, Trouble
 
 # How bad each kind is, in PagerDuty's words.
@@ -54,7 +55,7 @@ class Notice:
             return ()
         found = []
         if self.event == "reminder":
-            times = f", found {alert.times} times" if alert.times > 1 else ""
+            times = f", found {pluralize(alert.times, 'time')}" if alert.times > 1 else ""
             found.append(f"Open since {_moment(alert.opened_at)}{times}")
         if self.event == "acknowledged":
             found.append(f"{alert.acknowledged_by} has taken it up")
