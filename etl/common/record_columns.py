@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 MALFORMED_COLUMN = "_malformed"  # the record's raw text where it is malformed, else null
-DETAIL = "_detail"  # what is wrong with a malformed record, in a sentence; null where its parser does not say, and of a row
-# What a task that read records tells of those that are no rows, see `sources.counts.Report`: null of a row; all else is
+DETAIL = "_detail"  # what is wrong with a malformed record, in a sentence; null of a row
+# What a task that read records tells of those that are no rows, see `sources.counts.Reporter`: null of a row; all else is
 # null where it is not.
 REPORT = "_task_report"
 MALFORMED_REASON = "malformed"  # why such a record is held

@@ -329,7 +329,7 @@ class SparkBatch:
         With unreadable files that is not checked.
         """
         held = sum(report.quarantined for report in malformed)
-        if not unreadable and held < counted:
+        if not unreadable and held != counted:
             raise InputsChanged(
                 f"Batch {self.batch_id} of {self.rules.pipeline.name}, not delivered: of the malformed records it"
                 f" counted {counted:,}, and reading its files again found {held}",

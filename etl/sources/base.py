@@ -34,6 +34,7 @@ from etl.pipeline import Pipeline
 from etl.sources.counts import MOST_CARRIED, Counted, Drift
 from etl.sources.evidence import changed
 from etl.sources.parsing import Records, union
+from etl.sources.raw.parts import most_tasks
 from etl.sources.schemas import field_of
 from etl.sources.side_inputs.lookups import SideInputsChanged, versions
 from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
@@ -299,8 +300,8 @@ class Source(ABC):
 
     @property
     def carried(self) -> int:
-        """Return how many malformed records a task may tell, where few tasks more than there are cores read."""
-        return MOST_CARRIED // (16 + self.spark.sparkContext.defaultParallelism)
+        """Return how many malformed records a task may tell, where each source is read by `most_tasks` at most."""
+        return MOST_CARRIED // (most_tasks(self.spark) * len(self.pipeline.sources))
 
     @property
     def observations(self) -> Collection[str]:
@@ -369,8 +370,9 @@ def _counts(report: Column, why: Column | None = None) -> tuple[Column, ...]:
     malformed = F.coalesce(F.sum(F.get_json_object(report, "$.malformed").cast("bigint")), F.lit(0))
     return (
         (F.count(F.lit(1)) - F.count(report) + malformed).alias("rows"),
-        (malformed if why is None else malformed + F.count(why)).alias("malformed"),
+        malformed.alias("malformed"),
         F.to_json(F.collect_list(report)).alias("reports"),
+        *(() if why is None else (F.count(why).alias("held"),)),
     )
 
 

@@ -16,11 +16,10 @@ from etl.common.wording import visible
 from etl.spark.watermark import LATE
 
 MOST = 100  # fields that are named; the most frequent ones
-MOST_COUNTED = 10_000  # fields that a task counts before it forgets all but the most frequent ones
 LONGEST = 100  # characters of a name
-# Malformed records that tasks bring to the driver beside their count, all together: some 100 MB at most.
+# Malformed records that tasks bring to the driver beside their count, all together: some 200 MB at most.
 MOST_CARRIED = 200_000
-LONGEST_CARRIED = 500  # bytes of one, with its detail
+LONGEST_CARRIED = 1_000  # bytes of one, with its file and what is wrong with it, as JSON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,47 +38,50 @@ class Drift:
             total.missing.update(one.missing)
         return cls(unknown=_most(total.unknown), missing=_most(total.missing))
 
-    def forget_rare(self) -> None:
-        """Keep the most frequent unknown fields alone where there are many: each record may have names of its own."""
-        if len(self.unknown) > MOST_COUNTED:
-            most = _most(self.unknown)
-            self.unknown.clear()
-            self.unknown.update(most)
+    def clear(self) -> None:
+        """Forget all that was counted."""
+        self.unknown.clear()
+        self.missing.clear()
+
+    @property
+    def is_none(self) -> bool:
+        """Tell whether no record drifts."""
+        return not (+self.unknown or +self.missing)
 
 
 @dataclass(kw_only=True)
-class Report:
-    """What a task tells of the records that it read and that are no rows."""
+class Reporter:
+    """Tells of the records that a task reads and that are no rows."""
 
-    carried: int  # malformed records that may be told whole, those that are not long
-    malformed: int = 0
-    drift: Drift = field(default_factory=Drift)  # of the rows
-    held: list[Mapping[str, str]] = field(default_factory=list)  # RAW, SOURCE_PATH and DETAIL
+    carried: int  # malformed records that may still be told whole
 
-    def take(
-        self, records: pa.RecordBatch, uris: Callable[[pa.RecordBatch], Iterable[str]]
-    ) -> pa.RecordBatch:
-        """Return those that are rows among records with MALFORMED_COLUMN and DETAIL, and tell of the others.
+    def report(
+        self, held: pa.RecordBatch, uris: Callable[[pa.RecordBatch], Iterable[str]], drift: Drift
+    ) -> str:
+        """Write what is malformed of some records and how the others drift, for `Counted.of`; forget the drift.
 
-        `uris` says where malformed ones are.
+        `held` are the malformed ones, with MALFORMED_COLUMN and DETAIL, and `uris` says where each is.
         """
-        self.drift.forget_rare()
-        malformed = records[MALFORMED_COLUMN].is_valid()
-        if not malformed.true_count:
-            return records
-        self.malformed += malformed.true_count
-        held = records.filter(malformed)
-        texts = (held[MALFORMED_COLUMN].to_pylist(), uris(held), held[DETAIL].to_pylist())
-        for raw, uri, detail in zip(*texts, strict=True) if len(self.held) < self.carried else ():
-            if len(raw.encode()) + len(detail.encode()) <= LONGEST_CARRIED and len(self.held) < self.carried:
-                self.held.append({RAW: raw, SOURCE_PATH: uri, DETAIL: detail})
-        return records.filter(pc.invert(malformed))
+        told = {"malformed": len(held), "unknown": _most(drift.unknown), "missing": _most(drift.missing)}
+        drift.clear()
+        return json.dumps({**told, "held": self._whole(held, uris)}, ensure_ascii=False)
 
-    def text(self) -> str:
-        """Write the report as JSON, which `Counted.of` reads."""
-        drift = Drift.total([self.drift])
-        told = {"malformed": self.malformed, "unknown": drift.unknown, "missing": drift.missing}
-        return json.dumps({**told, "held": self.held}, ensure_ascii=False)
+    def _whole(
+        self, held: pa.RecordBatch, uris: Callable[[pa.RecordBatch], Iterable[str]]
+    ) -> Sequence[Mapping[str, str]]:
+        """Return the records themselves; none once they are more than may be carried, or one is longer."""
+        longest = pc.max(pc.binary_length(held[MALFORMED_COLUMN])).as_py() or 0
+        records: list[Mapping[str, str]] = []
+        if len(held) <= self.carried and longest <= LONGEST_CARRIED:
+            texts = held[MALFORMED_COLUMN].to_pylist(), uris(held), held[DETAIL].to_pylist()
+            records = [
+                dict(zip((RAW, SOURCE_PATH, DETAIL), one, strict=True)) for one in zip(*texts, strict=True)
+            ]
+        if len(records) < len(held) or any(_bytes_told(one) > LONGEST_CARRIED for one in records):
+            self.carried = 0  # the files have to be read again for one as for many
+            return ()
+        self.carried -= len(records)
+        return records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +101,17 @@ class Counted:
 
     @classmethod
     def of(cls, observed: Sequence[Mapping[str, Any]]) -> Counted:
-        """Sum up what was observed of each stream."""
+        """Sum up what was observed of each stream. Raises RuntimeError where Spark and the reports count otherwise."""
         late = [one[LATE] for one in observed if LATE in one]
         reports = [json.loads(text) for one in observed for text in json.loads(one["reports"])]
+        told, malformed = (sum(one["malformed"] for one in some) for some in (reports, observed))
+        if told != malformed:
+            raise RuntimeError(
+                f"tasks reported {told:,} malformed records, and Spark summed up {malformed:,}"
+            )
         return cls(
             rows=sum(one["rows"] for one in observed),
-            malformed=sum(one["malformed"] for one in observed),
+            malformed=malformed + sum(one.get("held", 0) for one in observed),
             late=sum(late) if late else None,
             drift=Drift.total(
                 Drift(unknown=Counter(one["unknown"]), missing=Counter(one["missing"])) for one in reports
@@ -122,3 +129,7 @@ def _most(counts: Counter[str]) -> Counter[str]:
     for name, records in ((visible(name), records) for name, records in (+counts).items()):
         shortened[name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"] += records
     return Counter(dict(shortened.most_common(MOST)))
+
+
+def _bytes_told(record: Mapping[str, str]) -> int:
+    return len(json.dumps(record, ensure_ascii=False).encode())

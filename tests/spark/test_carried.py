@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from etl.common.record_columns import DETAIL, RAW, SOURCE_PATH
 from etl.sources import base
 from etl.sources.base import Source
 from etl.sources.counts import LONGEST_CARRIED
@@ -47,11 +50,15 @@ def record(size: int) -> str:
     return frame.replace('""', f'"{"s" * (size - len(frame))}"')
 
 
+def longest(home: Home, name: str) -> int:
+    """Return the bytes of the longest record that a report of this file has."""
+    told = {RAW: record(40), SOURCE_PATH: home.uri(f"taps/{name}.jsonl"), DETAIL: NO_ID}
+    return 40 + LONGEST_CARRIED - len(json.dumps(told))
+
+
 def test_they_are_held_with_file_and_detail_without_a_second_look(home: Home, looks: list[Source]) -> None:
     home.declare("taps", text=DECLARATION.format(more=""))
-    held = land(home, "a", record(40), record(40), record(LONGEST_CARRIED - len(NO_ID))) + land(
-        home, "b", record(30)
-    )
+    held = land(home, "a", record(40), record(40), record(longest(home, "a"))) + land(home, "b", record(30))
     home.write("taps/c.csv", "s,id\na,1\nb,x\n")
     csv = (
         home.uri("taps/c.csv"),
@@ -86,7 +93,7 @@ def test_files_are_read_again_for_longer_or_more_ones(
     if why == "many":
         monkeypatch.setattr(base, "MOST_CARRIED", 2)
     home.declare("taps", text=DECLARATION.format(more=""))
-    sizes = (40, 50, 60) if why == "many" else (40, LONGEST_CARRIED - len(NO_ID) + 1)
+    sizes = (40, 50, 60) if why == "many" else (40, longest(home, "a") + 1)
     held = land(home, "a", *map(record, sizes))
     assert home.run("taps").malformed == len(sizes)
     assert sorted(home.ask(HELD)) == sorted(held)
@@ -113,3 +120,15 @@ def test_late_records_are_read_again(home: Home, looks: list[Source]) -> None:
     assert detail == "its event time is missing, or not after the watermark, 2026-01-01 09:00:00 UTC"
     assert len(looks) == 1, "for the late one; the malformed one came with its pass"
     home.assert_clean("taps")
+
+
+def test_a_transform_that_does_not_take_all_rows_loses_no_malformed_record(
+    home: Home, looks: list[Source]
+) -> None:
+    """What is read at once is reported before its rows."""
+    first = "lambda df: df.mapInArrow(lambda batches: [next(batches)], df.schema),"
+    home.declare("taps", text=DECLARATION.format(more="").replace("lambda df: df,", first))
+    held = land(home, "a", record(40), record(50), good=15_000)
+    home.run("taps")
+    assert sorted(home.ask(HELD)) == sorted(held)
+    assert looks == []

@@ -26,6 +26,7 @@ from etl.common.steps import Step, listen
 from etl.operations.audit.audit import audit
 from etl.operations.audit.report import AuditReport
 from etl.pipeline import Pipeline, load_pipeline
+from etl.runs.kinds import remembered
 from etl.runs.recovery.recover import Recovered, recover
 from etl.runs.run import run
 from etl.runs.summary import Progress, Summary
@@ -248,7 +249,11 @@ class Home:
         tables = ("delivery", "delivery_input", "delivery_file", "quarantine", "attempt", "iceberg_tables")
         rows = {name: sorted(map(str, self.ask(f"SELECT t::text FROM sluice.{name} t"))) for name in tables}
         checkpoints = Path(self.place.settings.checkpoints)
-        files = {str(file): file.stat().st_mtime_ns for file in checkpoints.rglob("*") if file.is_file()}
+        files = {
+            str(file): file.stat().st_mtime_ns
+            for file in checkpoints.rglob("*")
+            if file.is_file() and file.name not in (remembered.NAME, f".{remembered.NAME}.crc")
+        }
         return {**rows, "objects": self.objects(), "checkpoints": files}
 
 

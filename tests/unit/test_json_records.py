@@ -421,6 +421,8 @@ def test_members_that_the_schema_does_not_name_are_kept_or_held_where_that_is_as
     rows, drift = unknown_of(records, holds_unknown=True)
     assert [row["v"] for row in rows] == [None, 2, None] * times and drift == Drift()
     assert rows[0]["_detail"] == 'new: not in the schema, and unknown is "hold"'
+    rows, _ = unknown_of(['{"v": 1, "\\ud83d": 1}'] * times, holds_unknown=True)
+    assert rows[0]["_detail"] == r'\ud83d: not in the schema, and unknown is "hold"', "no text can have it"
 
 
 def test_many_names_are_told_by_the_most_frequent() -> None:

@@ -55,7 +55,7 @@ class JsonReader:
 
         A null is a row of nulls, and not malformed. `drift` counts what the rows have that the schema does not name.
         """
-        drift = drift or Drift()
+        drift = Drift() if drift is None else drift
         rows, apart = self._at_once(records, drift.unknown)
         if apart.any():
             others = self._one_by_one(records.filter(pa.array(apart)).to_pylist(), drift.unknown)

@@ -62,6 +62,7 @@ class Misfit(ValueError):
     """
 
     def __init__(self, problem: str, path: str = "") -> None:
+        path = path.encode(errors="backslashreplace").decode()  # half a surrogate pair is no text
         super().__init__(f"{path}: {problem}" if path else problem)
         self.problem, self.path = problem, path
 

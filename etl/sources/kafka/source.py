@@ -21,6 +21,7 @@ from etl.ledger.offsets import Gap, Range, Reached, one_range_per_partition, par
 from etl.pipeline import Kafka, declaration
 from etl.pipeline.declaration import RECORD
 from etl.sources.base import Source
+from etl.sources.counts import MOST_CARRIED
 from etl.sources.kafka.cluster import Cluster, Topic, gaps
 from etl.sources.kafka.read_errors import is_of_kafka
 from etl.sources.parsing import Reading, Records, json_rows, none_malformed, none_of, only_column, union
@@ -36,17 +37,15 @@ if TYPE_CHECKING:
     from etl.ledger.streams import StreamState
 
 
+PARTITIONS = 1_000  # that topics are thought to have at most; each is a task
+
+
 @dataclass(frozen=True, kw_only=True)
 class KafkaSource(Source):
     """What a run reads, where its sources are topics."""
 
     declared: Sequence[Kafka]
     cluster: Cluster
-
-    @property
-    def carried(self) -> int:
-        """Return how many malformed records a task may tell: few, for each of many partitions is a task."""
-        return 1_000
 
     @property
     def _names(self) -> list[str]:
@@ -257,7 +256,8 @@ class KafkaSource(Source):
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
     def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:  # noqa: ARG002
-        reading = self._reading(malformed=malformed)
+        uris = list(uris)
+        reading = self._reading(malformed=malformed, tasks=len(uris))
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
             source = self.declared[number]
@@ -270,8 +270,9 @@ class KafkaSource(Source):
             for name, some in frames.items()
         }
 
-    def _reading(self, *, malformed: bool = False) -> Reading:
-        carried = None if malformed else self.carried
+    def _reading(self, *, malformed: bool = False, tasks: int = PARTITIONS) -> Reading:
+        """Say how records are read by so many tasks, each of which may tell few malformed ones."""
+        carried = None if malformed else MOST_CARRIED // max(tasks, PARTITIONS)
         return Reading(carried=carried, holds_unknown=self.holds_unknown, bounds=self.bounds)
 
     def _records(self, frame: DataFrame, source: Kafka, reading: Reading) -> DataFrame:

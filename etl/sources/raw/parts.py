@@ -13,7 +13,7 @@ from etl.sources.raw.compression import UNPACKERS
 from etl.sources.raw.origins import origin
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SPARK_FORMAT = "binaryFile"  # tells of files; as long as nobody asks for their content, Spark opens none
 SPARK_SCHEMA = "path string, modificationTime timestamp, length long, content binary"
@@ -50,12 +50,13 @@ class Part:
 def parts(files: DataFrame, uri: Column, *, splittable: bool) -> DataFrame:
     """Return the parts of files, a row each; `files` is a frame of SPARK_FORMAT and `uri` tells what a file is called.
 
-    Parts of `splittable` files are dealt out to tasks; whole files lie as Spark packs them, by their size.
+    Parts of `splittable` files are dealt out to tasks; whole files lie as Spark packs them, by their size, in `most_tasks`.
     """
     # In SQL: a column made of columns is a call into the JVM for each of them, and this is done for each run.
     named = files.where("_metadata.file_size > 0").select(uri.alias(SOURCE_PATH), "_metadata.file_size")
     if not splittable:
-        return named.selectExpr(SOURCE_PATH, "0L AS start", "file_size AS end")
+        whole = named.selectExpr(SOURCE_PATH, "0L AS start", "file_size AS end")
+        return whole.coalesce(most_tasks(whole.sparkSession))
     ends = "|".join(suffix.replace(".", "[.]") for suffix in UNPACKERS)
     step = f"IF({SOURCE_PATH} RLIKE '(?:{ends})$', file_size, {PART_BYTES}L)"
     starts = named.selectExpr(
@@ -63,3 +64,8 @@ def parts(files: DataFrame, uri: Column, *, splittable: bool) -> DataFrame:
     )
     each = starts.selectExpr(SOURCE_PATH, "start", "least(start + step, file_size) AS end")
     return each.repartition(each.sparkSession.sparkContext.defaultParallelism)
+
+
+def most_tasks(spark: SparkSession) -> int:
+    """Return how many tasks read one source at most."""
+    return 16 + spark.sparkContext.defaultParallelism

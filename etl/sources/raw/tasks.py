@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.common.record_columns import MALFORMED_COLUMN, REPORT, SOURCE_PATH
-from etl.sources.counts import Drift, Report
+from etl.sources.counts import Drift, Reporter
 from etl.sources.unreadable import FileUnfit, short
 
 # Reads the batches of one task as records with MALFORMED_COLUMN and DETAIL, and counts how they drift from the schema.
@@ -41,18 +42,20 @@ def uris_on_topics(records: pa.RecordBatch) -> Iterable[str]:
 def good_and_report(
     read: Read, names: Sequence[str], uris: Uris, carried: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns `names` of the records that are not malformed; a last row has the task's REPORT and nothing else.
+    """Yield the columns `names` of the records that are not malformed, after a row that has a REPORT alone where one is due.
 
-    The report has at most as many malformed records as may be `carried`.
+    It comes first, for a transform need not take all rows. A task's reports have at most as many malformed records as
+    may be `carried`.
     """
-    report, schema = Report(carried=carried), None
-    for records in read(batches, report.drift):
-        rows = report.take(records, uris)
+    reporter, drift = Reporter(carried=carried), Drift()
+    for records in read(batches, drift):
+        malformed = records[MALFORMED_COLUMN].is_valid()
+        rows = records.filter(pc.invert(malformed)) if malformed.true_count else records
         rows = rows.append_column(REPORT, pa.nulls(len(rows), pa.string())).select(names)
-        schema = rows.schema
+        if malformed.true_count or not drift.is_none:
+            told = reporter.report(records.filter(malformed), uris, drift)
+            yield pa.RecordBatch.from_pylist([{REPORT: told}], schema=rows.schema)
         yield rows
-    if schema is not None:
-        yield pa.RecordBatch.from_pylist([{REPORT: report.text()}], schema=schema)
 
 
 def all_records(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
