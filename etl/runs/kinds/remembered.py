@@ -11,18 +11,21 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Self
 
 from etl.common.paths import landing_path
 from etl.ledger.deliveries import Commit
-from etl.pipeline import Pipeline
+from etl.pipeline import Pipeline, patterns
+from etl.sources import cutoff, landing
+from etl.sources.listing import files, folder_states
 from etl.sources.listing.folder_states import Clock, Folders, LandingLook
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.format import Folder, Torn
 
 NAME = ".compared"
-# HAZARD: raise it whenever the same patterns mean other files, or the same start takes others.
-VERSION = 1
+# They say which files patterns mean, and which of them a start takes: what another release compared is compared again.
+_RULES = (patterns, landing, cutoff, files, folder_states)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +68,14 @@ def _folders(content: Mapping[str, Mapping[str, list[int] | None]]) -> Folders:
     }
 
 
-def compared(pipeline: Pipeline, landing: str, checkpoint: FileCheckpoint, newest: Commit | None) -> str:
+def compared(pipeline: Pipeline, where: str, checkpoint: FileCheckpoint, newest: Commit | None) -> str:
     """Return what differs once the declaration, the landing, the checkpoint or the ledger is another.
 
     Each commit of the pipeline makes a delivery, and only a commit changes which inputs are live.
     """
     told = [
-        VERSION,
-        landing_path(landing),
+        [(seen.st_size, seen.st_mtime_ns) for one in _RULES if (seen := Path(str(one.__file__)).stat())],
+        landing_path(where),
         [source.patterns for source in pipeline.sources],
         pipeline.start,
         pipeline.interval,

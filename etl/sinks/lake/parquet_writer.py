@@ -142,17 +142,18 @@ class Completions:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            while self._begun and error is None:
-                self._begun.popleft().result()
-        finally:
-            self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=error is not None)
+        failed = [one for begun in self._begun if not begun.cancelled() and (one := begun.exception())]
+        for other in failed if error is not None else failed[1:]:
+            (error or failed[0]).add_note(f"Beside it: {type(other).__name__}: {other}")
+        if failed and error is None:
+            raise failed[0]
 
     def begin(self, sink: pa.NativeFile) -> None:
-        """Begin to complete an object; wait for the one that was begun first where more are under way than may be."""
-        self._begun.append(self._pool.submit(sink.close))
-        if len(self._begun) > COMPLETED_AT_ONCE:
+        """Begin to complete an object; wait for the one that was begun first where as many are under way as may be."""
+        if len(self._begun) == COMPLETED_AT_ONCE:
             self._begun.popleft().result()
+        self._begun.append(self._pool.submit(sink.close))
 
 
 class ObjectWriter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -58,7 +58,7 @@ class RowPacker:
             yield PackedRows(held=self.held, rows=rows, size=sum(map(len, encoded)), packed=packed)
 
 
-def unpacked(parts: Iterable[PackedRows]) -> Iterator[bytes]:
+def unpacked(parts: Iterable[PackedRows]) -> Generator[bytes]:
     """Yield each part as one COPY takes it; the next one is unpacked while PostgreSQL takes it."""
     with ThreadPoolExecutor(1) as aside:
         before: Future[bytes] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -104,7 +105,8 @@ def copy_packed(
     """
     into = sql.SQL("{} ({})").format(target, names(columns))
     parts = winners.packed(cursor, held=held, expected=expected)
-    missing = expected - sum(copy_encoded(cursor, into, encoded) for encoded in unpacked(parts))
+    with closing(unpacked(parts)) as encoded:  # an error's traceback would keep its thread
+        missing = expected - sum(copy_encoded(cursor, into, one) for one in encoded)
     if missing:
         refuse_missing(cursor, target, missing, expected)
 

@@ -2,7 +2,7 @@
 
 A folder's time of change moves with each name that is made, removed or renamed in it, and no program can set it. That is
 sure of TRUSTED file systems, within one boot of their kernel, while nobody sets the clock, and of a folder that had been
-at rest for longer than its file system's times are apart.
+at rest for a while and whose time is no whole second, as all are where inodes have no room for more.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ Known = Mapping[str, State | None]  # by folder; None: it is to be listed
 Folders = Mapping[str, Known]  # by pattern
 
 # HAZARD: a mount that others write to, or that keeps times for a while, tells of a change too late.
-TRUSTED = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs"})
-REST_NS = 2_000_000_000  # times of some of them are whole seconds
+TRUSTED = frozenset({"ext4", "xfs", "tmpfs"})
+REST_NS = 2_000_000_000  # more than CLOCK_NS
+_SECOND_NS = 1_000_000_000
 CLOCK_NS = 1_000_000_000  # by which the clock may have been set: less than REST_NS
 MOST_FOLDERS = 100_000  # that are kept, some 10 MB
 
@@ -67,7 +68,7 @@ class PatternLook:
         if state is not None and state == self.known.get(folder):
             self.found[folder] = state
             return self._below.get(folder, ())
-        at_rest = state is not None and state[2] < self.began_ns - REST_NS
+        at_rest = state is not None and state[2] < self.began_ns - REST_NS and bool(state[2] % _SECOND_NS)
         self.found[folder] = state if at_rest else None
         return None
 
