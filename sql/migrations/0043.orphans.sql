@@ -1,7 +1,7 @@
 -- What the last sweep or audit of each pipeline saw on S3 that nothing refers to: a listing is too much for each look at metrics.
 
 CREATE TABLE sluice.orphans (
-    pipeline        text PRIMARY KEY REFERENCES sluice.pipeline (name),
+    pipeline        text PRIMARY KEY REFERENCES sluice.pipeline (name) DEFERRABLE,
     objects         bigint NOT NULL,
     bytes           bigint NOT NULL,
     seen_by         text NOT NULL CHECK (seen_by IN ('audit', 'sweep')),
