@@ -140,6 +140,20 @@ def test_each_reference_to_a_pipelines_name_waits_for_the_end_of_a_rename(events
     assert [table for table, deferrable in references if not deferrable] == []
 
 
+def test_a_rename_takes_as_long_as_its_rows_do_and_waits_for_a_lock_no_longer_than_before(
+    events: Delivering,
+) -> None:
+    events.execute("CREATE TABLE public.under (lock text, statement text, transaction text)")
+    events.execute(
+        """CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.under VALUES (current_setting('lock_timeout'), current_setting('statement_timeout'),
+        current_setting('transaction_timeout')); RETURN NULL; END $$"""
+    )
+    events.execute("CREATE TRIGGER look AFTER UPDATE ON sluice.quarantine EXECUTE FUNCTION public.look()")
+    rename(events.place, "events", "visits", who="Ada")
+    assert events.execute("SELECT * FROM public.under") == [("30s", "0", "0")]
+
+
 @pytest.fixture
 def command(events: Delivering, tmp_path: Path) -> Iterator[Callable[[], Forked]]:
     """Start `sluice rename events visits`; what still runs of it is killed at the end."""

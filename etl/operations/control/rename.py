@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from etl.common.database import Cursor, transaction
+from etl.common.database import Cursor, lift_limits, transaction
 from etl.common.errors import SetupError
 from etl.common.migrations import migrate
 from etl.common.statements import Statements
@@ -87,6 +87,7 @@ def rename(workspace: Workspace, old: str, new: str, *, who: str) -> Rename:
         pipelines.lock(cursor, old)
         planned = _plan(cursor, workspace, old, pipeline)
         if planned.done is None:
+            lift_limits(cursor)  # it writes every row that names the pipeline
             names.rename(cursor, old, new, who=who)
             make_known(cursor, pipeline)
         return planned
