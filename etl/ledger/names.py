@@ -10,6 +10,7 @@ from psycopg2 import sql
 from etl.common.database import Cursor, row_as
 from etl.common.errors import SetupError
 from etl.common.statements import Statements
+from etl.ledger.telemetry import alerts
 
 STATEMENTS = Statements(__name__)
 
@@ -53,6 +54,7 @@ def refuse_given_up(cursor: Cursor, name: str) -> None:
 def rename(cursor: Cursor, old: str, new: str, *, who: str) -> None:
     """Give a pipeline another name in every row that names it; the caller holds the lock of its own row."""
     STATEMENTS.execute(cursor, "note", old=old, who=who)
+    alerts.end_all(cursor, (old, new), f"{old} was renamed to {new}")  # both may be open of one matter
     STATEMENTS.execute(cursor, "defer")
     STATEMENTS.execute(cursor, "rename_pipeline", old=old, new=new)
     for (table,) in STATEMENTS.execute(cursor, "tables").fetchall():

@@ -5,6 +5,7 @@ CREATE TABLE sluice.alert (
     pipeline        text NOT NULL,
     kind            text NOT NULL,
     about           text NOT NULL DEFAULT '',
+    known_as        text NOT NULL,
     text            text NOT NULL,
     times           integer NOT NULL DEFAULT 1,
     share_limit     double precision,
@@ -23,6 +24,7 @@ COMMENT ON COLUMN sluice.alert.alert_id IS 'Number of the alert, as `sluice aler
 COMMENT ON COLUMN sluice.alert.pipeline IS 'The pipeline, which may be too broken to be on record';
 COMMENT ON COLUMN sluice.alert.kind IS 'failed, question, waiting, quarantine, dropped, drift, deadline, freshness or volume';
 COMMENT ON COLUMN sluice.alert.about IS 'What tells troubles of one kind apart, such as audit; empty: nothing has to';
+COMMENT ON COLUMN sluice.alert.known_as IS 'Its key to whoever is told of it: a pipeline that is renamed has another from then on';
 COMMENT ON COLUMN sluice.alert.text IS 'What was found when it was last found';
 COMMENT ON COLUMN sluice.alert.times IS 'How often it was found since it is open';
 COMMENT ON COLUMN sluice.alert.share_limit IS 'Of kind quarantine: the share of held records that was passed';

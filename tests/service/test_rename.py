@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +12,10 @@ import psycopg2
 import pyarrow as pa
 import pytest
 
+from etl.alerts.channels import pagerduty
+from etl.alerts.outbox import Outbox
 from etl.common.errors import Busy, SetupError, TableRefused
+from etl.ledger.telemetry.alerts import Trouble
 from etl.operations.audit.audit import audit
 from etl.operations.control.rename import plan, rename
 from etl.operations.control.retire import undeclared
@@ -21,6 +25,7 @@ from etl.sinks.lake.lake import Lake
 from tests.support.delivering import DECLARATION, Delivering
 from tests.support.environment import REPOSITORY
 from tests.support.forked import PATIENCE, Forked
+from tests.support.receivers import receiving
 from tests.support.waiting import until
 
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
@@ -57,7 +62,7 @@ MORE = (
         " VALUES ('events', 'm', 1, 's3://m', 1, repeat('0', 64), 1, 'x', 'x', 1, 1, 1, '{}', 'Ada')"
     ),
     "INSERT INTO sluice.orphans (pipeline, objects, bytes, seen_by) VALUES ('events', 0, 0, 'sweep')",
-    "INSERT INTO sluice.alert (pipeline, kind, text) VALUES ('events', 'failed', 'exit code 70')",
+    "INSERT INTO sluice.alert (pipeline, kind, known_as, text) VALUES ('events', 'failed', 'sluice/events/failed', 'no')",
 )
 
 
@@ -152,6 +157,30 @@ def test_a_rename_takes_as_long_as_its_rows_do_and_waits_for_a_lock_no_longer_th
     events.execute("CREATE TRIGGER look AFTER UPDATE ON sluice.quarantine EXECUTE FUNCTION public.look()")
     rename(events.place, "events", "visits", who="Ada")
     assert events.execute("SELECT * FROM public.under") == [("30s", "0", "0")]
+
+
+def test_what_was_told_by_either_name_is_told_to_be_over_under_the_key_it_was_opened_with(
+    events: Delivering,
+) -> None:
+    with receiving() as receiver:
+        channel = pagerduty(lambda: "routing", lambda: receiver.address)
+        outbox = Outbox(dsn=events.dsn, channels=[channel])
+        for name in ("events", "visits"):  # the latter by a run that was refused before the rename
+            outbox.tell(Trouble(pipeline=name, kind="failed", text="exit code 2"))
+        rename(events.place, "events", "visits", who="Ada")
+        outbox.send()
+        outbox.tell(Trouble(pipeline="visits", kind="failed", text="exit code 70"))
+        told = [json.loads(body) for _, body in receiver.taken]
+    keys = ["sluice/events/failed", "sluice/visits/failed"]
+    assert [(one["event_action"], one["dedup_key"]) for one in told] == [
+        *(("trigger", key) for key in keys),
+        *(("resolve", key) for key in keys),
+        ("trigger", "sluice/visits/failed"),
+    ]
+    assert events.execute("SELECT pipeline, resolved_by FROM sluice.alert ORDER BY alert_id") == [
+        *[("visits", "events was renamed to visits")] * 2,
+        ("visits", None),
+    ]
 
 
 @pytest.fixture

@@ -579,7 +579,10 @@ def test_a_stop_is_decided_on_by_who_may_answer_what_its_dag_asks_and_by_no_othe
 def test_an_alert_is_taken_up_by_who_may_trigger_the_dag_in_their_name_and_by_no_other(
     server: Server,
 ) -> None:
-    told = "INSERT INTO sluice.alert (pipeline, kind, text) VALUES (%s, 'failed', 'it <b>failed</b>') RETURNING alert_id"
+    told = (
+        "INSERT INTO sluice.alert (pipeline, kind, known_as, text)"
+        " VALUES (%s, 'failed', 'sluice/failed', 'it <b>failed</b>') RETURNING alert_id"
+    )
     [(number,)], [(others,)] = (oracle.ask(server.dsn, told, [name]) for name in ("feed", "small"))
     page, form = "/feed/alerts", f"/feed/alerts/{number}/acknowledge"
     assert "1 alert is open" in server.get("/feed/", "ada").text

@@ -25,7 +25,14 @@ PAGE = "https://airflow.example.org/data-quality/taps/"
 
 
 def notice(text: str, event: Event = "triggered", **more: Any) -> Notice:
-    given = {"pipeline": "taps", "kind": "failed", "times": 3, "opened_at": AT, "last_at": AT}
+    given = {
+        "pipeline": "taps",
+        "kind": "failed",
+        "known_as": "sluice/taps/failed",
+        "times": 3,
+        "opened_at": AT,
+        "last_at": AT,
+    }
     return Notice(event=event, trouble=Alert(alert_id=7, text=text, **given | more), page=PAGE)
 
 
@@ -41,7 +48,7 @@ def test_every_payload_is_within_the_limits_of_its_service(text: str) -> None:
     assert all(0 < len(one) <= 3_000 for one in slack_texts(slack))
     assert len(slack["blocks"][0]["text"]["text"]) <= 150
     assert len(json.dumps(teams, ensure_ascii=False).encode("utf-8", "replace")) <= 28_000
-    event = event_of(notice(text, about="x" * 300), "key")
+    event = event_of(notice(text, known_as="x" * 300), "key")
     assert len(event["payload"]["summary"]) <= 1_024
     assert len(event["dedup_key"]) <= 255
     assert len(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace")) <= 512_000

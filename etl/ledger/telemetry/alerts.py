@@ -39,6 +39,7 @@ class Alert(Trouble):
     """A trouble on record."""
 
     alert_id: int
+    known_as: str
     times: int
     opened_at: dt.datetime
     last_at: dt.datetime
@@ -46,6 +47,11 @@ class Alert(Trouble):
     acknowledged_by: str | None = None
     resolved_at: dt.datetime | None = None
     resolved_by: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Return what it was opened by, which its pipeline may no longer be called."""
+        return self.known_as
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +84,7 @@ def open_alert(cursor: Cursor, trouble: Trouble, destinations: Sequence[str], *,
         pipeline=trouble.pipeline,
         kind=trouble.kind,
         about=trouble.about,
+        known_as=trouble.key,
         text=trouble.text,
         share_limit=trouble.share_limit,
         again=int(again),
@@ -105,6 +112,12 @@ def resolve(cursor: Cursor, alerts: Sequence[int], by: str) -> list[int]:
 def end_trouble(cursor: Cursor, pipeline: str, kind: str, about: str, by: str) -> list[int]:
     """End the open alert of a pipeline, kind and matter, if there is one; return it."""
     STATEMENTS.execute(cursor, "open_of", pipeline=pipeline, kind=kind, about=about)
+    return resolve(cursor, [number for (number,) in cursor.fetchall()], by)
+
+
+def end_all(cursor: Cursor, pipelines: Sequence[str], by: str) -> list[int]:
+    """End the open alerts of these pipelines, because of what `by` says; return them."""
+    STATEMENTS.execute(cursor, "open_of_pipelines", pipelines=list(pipelines))
     return resolve(cursor, [number for (number,) in cursor.fetchall()], by)
 
 

@@ -1,7 +1,7 @@
 -- name: open_alert
 -- Opens an alert, or counts it once more where it is open; `again` is 0 for what is only still there.
-INSERT INTO sluice.alert AS a (pipeline, kind, about, text, share_limit)
-VALUES (%(pipeline)s, %(kind)s, %(about)s, %(text)s, %(share_limit)s)
+INSERT INTO sluice.alert AS a (pipeline, kind, about, known_as, text, share_limit)
+VALUES (%(pipeline)s, %(kind)s, %(about)s, %(known_as)s, %(text)s, %(share_limit)s)
 ON CONFLICT (pipeline, kind, about) WHERE resolved_at IS NULL DO UPDATE
 SET text = excluded.text, share_limit = excluded.share_limit, times = a.times + %(again)s,
     last_at = CASE WHEN %(again)s = 0 THEN a.last_at ELSE clock_timestamp() END
@@ -43,6 +43,10 @@ WHERE alert_id = ANY (%(alerts)s) AND resolved_at IS NULL RETURNING alert_id
 -- The open alert of a pipeline, kind and matter, if there is one.
 SELECT alert_id FROM sluice.alert
 WHERE (pipeline, kind, about) = (%(pipeline)s, %(kind)s, %(about)s) AND resolved_at IS NULL
+
+-- name: open_of_pipelines
+-- The open alerts of these pipelines.
+SELECT alert_id FROM sluice.alert WHERE pipeline = ANY (%(pipelines)s) AND resolved_at IS NULL
 
 -- name: settle
 -- Ends the open alerts whose trouble the ledger shows to be over, of one pipeline or of all: a batch has come since, and for
