@@ -151,6 +151,27 @@ def test_what_nothing_refers_to_is_a_metric_as_the_last_audit_or_sweep_saw_it(ev
     assert told(events)["sluice_orphaned_objects"] == told(events)["sluice_orphaned_bytes"] == 0
 
 
+def test_what_was_found_is_told_where_it_can_not_be_put_on_record(
+    events: Delivering, caplog: pytest.LogCaptureFixture
+) -> None:
+    number = kill(events, Step.STAGED)
+    events.restart()
+    left = of_attempt(events, number)
+    with transaction(events.dsn) as cursor:
+        cursor.execute("ALTER TABLE sluice.orphans ADD CHECK (objects < 0)")
+    assert {one.uri for one in audit(events.place, events.pipeline).orphans} == left != set()
+    assert {one.uri for one in swept(events).objects} == left
+    assert objects(events).isdisjoint(left)
+    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [
+        "metrics keep the orphaned objects of events as they were seen before" in one for one in said
+    ] == [
+        True,
+        True,
+    ]
+    assert told(events) == {}
+
+
 def test_a_dry_run_removes_nothing(events: Delivering) -> None:
     number = kill(events, Step.STAGED)
     events.restart()
