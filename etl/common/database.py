@@ -263,6 +263,17 @@ def lift_limits(cursor: Cursor) -> None:
     STATEMENTS.execute(cursor, "set_limits", lock=TIMEOUTS["lock_timeout"], statement="0", transaction="0")
 
 
+def limit_statements(cursor: Cursor, longest: str) -> None:
+    """End each statement that follows in the transaction and takes longer, such as than `5s`."""
+    STATEMENTS.execute(
+        cursor,
+        "set_limits",
+        lock=TIMEOUTS["lock_timeout"],
+        statement=longest,
+        transaction=TIMEOUTS["transaction_timeout"],
+    )
+
+
 def wait_for_locks(cursor: Cursor, patience: str) -> None:
     """Bound how long what follows in the transaction waits for a lock, such as `30s`."""
     STATEMENTS.execute(cursor, "wait_for_locks", patience=patience)

@@ -5,25 +5,34 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import psycopg2
 import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from etl.common.database import transaction
+from etl.common.errors import ContractBroken
 from etl.ledger.telemetry.metrics import FAMILIES, LedgerCollector, text
-from etl.pipeline import Append
+from etl.pipeline import Append, Pipeline
+from etl.runs.telemetry import otlp_metrics
+from etl.runs.telemetry.spans import traced
+from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from tests.support.delivering import Delivering
 from tests.support.environment import REPOSITORY
+from tests.support.receivers import Receiver, receiving
 
 COLUMNS = pa.schema([("id", pa.int64())])
 ROWS = pa.table({"id": pa.array(range(20), pa.int64())})
+OWN = ContractBroken("it broke its suite", remedy="sluice decide")
 AWKWARD = 'a "b"\\\nc'  # of a label's value, all that Prometheus escapes
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -88,6 +97,57 @@ def test_figures_are_the_ledgers(events: Delivering) -> None:
     assert told(events)["sluice_runs_total", (stream, ("outcome", "died"), pipeline)] == 1
     events.execute("UPDATE sluice.pipeline SET retired_at = now() RETURNING 1")
     assert told(events) == {}
+
+
+@pytest.fixture
+def failing(events: Delivering) -> Iterator[tuple[Callable[[], object], Receiver]]:
+    """Yield a run that fails on its own, and the collector that is to have its metrics."""
+
+    def run(_workspace: Workspace, _pipeline: Pipeline) -> object:
+        raise OWN
+
+    with receiving() as collector:
+        settings = events.place.settings.model_copy(update={"otlp": collector.address})
+        place = replace(events.place, settings=settings)
+        yield lambda: traced(run)(place, events.pipeline), collector
+
+
+def sent(collector: Receiver) -> int:
+    return sum(path == "/v1/metrics" for path, _ in collector.taken)
+
+
+def test_metrics_that_take_long_to_read_end_no_run_in_another_way(
+    events: Delivering,
+    failing: tuple[Callable[[], object], Receiver],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run, collector = failing
+    monkeypatch.setattr(otlp_metrics, "LONGEST", "200ms")
+    with closing(psycopg2.connect(events.dsn)) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE sluice.delivery")  # for longer than any sum would take
+        with pytest.raises(ContractBroken) as raised:
+            run()
+    assert (raised.value, sent(collector)) == (OWN, 0)
+    assert (
+        "the metrics of events could not be sent: canceling statement due to statement timeout" in caplog.text
+    )
+    with pytest.raises(ContractBroken):
+        run()
+    assert sent(collector) == 1
+
+
+def test_metrics_that_can_not_be_sent_for_whatever_reason_end_no_run_in_another_way(
+    failing: tuple[Callable[[], object], Receiver],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run, collector = failing
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_METRICS_CREDENTIAL_PROVIDER", "nobody")
+    with pytest.raises(ContractBroken) as raised:
+        run()
+    assert (raised.value, sent(collector)) == (OWN, 0)
+    assert "the metrics of events could not be sent: Requested component 'nobody' not found" in caplog.text
 
 
 def test_names_are_as_prometheus_has_them() -> None:

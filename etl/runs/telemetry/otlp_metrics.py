@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-import psycopg2
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -26,8 +25,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from etl.common.database import transaction
-from etl.common.errors import SluiceError
+from etl.common.database import limit_statements, transaction
 from etl.ledger.telemetry.metrics import families
 from etl.runs.telemetry.tracing import TIMEOUT, resource
 
@@ -36,18 +34,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sluice")
 
+LONGEST = "5s"  # of each statement, for they go through all that the pipeline has on record
+
 
 def send_metrics(address: str, dsn: str, pipeline: str) -> None:
-    """Send the pipeline's metrics to the collector at `address`; warn where they can't be read, or are not taken."""
+    """Send the pipeline's metrics to the collector at `address`; warn where that fails, whatever it fails of."""
     try:
-        with transaction(dsn, one_snapshot=True) as cursor:
-            found = list(families(cursor, lambda names: [name for name in names if name == pipeline]))
-    except (OSError, SluiceError, psycopg2.Error) as error:  # what ended the run matters more
-        log.warning("the metrics of %s could not be read: %s", pipeline, error)
-        return
-    exporter = OTLPMetricExporter(endpoint=f"{address}/v1/metrics", timeout=TIMEOUT)
-    exporter.export(_data(found))  # which warns itself
-    exporter.shutdown()
+        exporter = OTLPMetricExporter(endpoint=f"{address}/v1/metrics", timeout=TIMEOUT)
+        exporter.export(_data(_read(dsn, pipeline)))  # which warns itself
+        exporter.shutdown()
+    except Exception as error:  # noqa: BLE001 - what ended the run matters more
+        log.warning("the metrics of %s could not be sent: %s", pipeline, error)
+
+
+def _read(dsn: str, pipeline: str) -> Sequence[Family]:
+    with transaction(dsn, one_snapshot=True) as cursor:
+        limit_statements(cursor, LONGEST)
+        return list(families(cursor, lambda names: [name for name in names if name == pipeline]))
 
 
 def _data(found: Sequence[Family]) -> MetricsData:
