@@ -42,6 +42,7 @@ class Origin:
 Lineage = Mapping[Origin, frozenset[str]]  # each with how it takes part: DIRECT, or by what it decides
 Unsure = Lineage | None  # None: not known
 Column = tuple[str, int]  # its name and its id
+Columns = list[Column] | None  # of a node, in their order; None: not known
 Form = tuple[str, list[str]]  # what a leaf is, and the names of its columns
 
 
@@ -67,7 +68,7 @@ def column_lineage(
     ]
     reading = _Reading(streams=streams, lookups=leaves)
     output = _fold(_plan(frame), reading.columns)
-    known = {name: reading.known.get(number) for name, number in output}
+    known = {name: reading.known.get(number) for name, number in output or ()}
     return ColumnLineage(
         columns={name: lineage for name, lineage in known.items() if lineage},
         rows={origin: frozenset(how) for origin, how in reading.rows.items()},
@@ -88,11 +89,25 @@ def _fold(nodes: Sequence[Node], step: Callable[[Node, Sequence[Result]], Result
 
 
 def _form(leaf: Node) -> Form:
-    return _class(leaf), [name for name, _ in _output(leaf)]
+    return _class(leaf), [name for name, _ in _output(leaf) or ()]
 
 
-def _output(node: Node) -> list[Column]:
-    return [_column(one) for one in node.get("output") or ()]
+def _output(node: Node) -> Columns:
+    """Return the columns that a node says itself to put out, as its kind names the field."""
+    if "outputObjAttr" in node:
+        return [_column(node["outputObjAttr"])]
+    said = node.get("output", node.get("outputAttrs"))
+    return None if said is None else [_column(one) for one in said]
+
+
+def _all_known(parts: Sequence[Columns]) -> Sequence[list[Column]] | None:
+    known = [part for part in parts if part is not None]
+    return known if len(known) == len(parts) else None
+
+
+def _beside(*parts: Columns) -> Columns:
+    known = _all_known(parts)
+    return None if known is None else [column for part in known for column in part]
 
 
 def _column(expression: Sequence[Node]) -> Column:
@@ -137,10 +152,18 @@ class _Reading:
     known: dict[int, Unsure] = field(default_factory=dict)  # by id; what is not there is not known
     rows: dict[Origin, set[str]] = field(default_factory=dict)
 
-    def columns(self, node: Node, children: Sequence[list[Column]]) -> list[Column]:
-        """Return what a node of the plan puts out, having noted what each new column is made of."""
+    def columns(self, node: Node, children: Sequence[Columns]) -> Columns:
+        """Return what a node of the plan puts out, having noted what each new column is made of.
+
+        Where its columns and their order are not known, nothing of what is below is followed further.
+        """
+        put_out = self._put_out(node, children)
+        if put_out is None:
+            self.known |= {number: None for child in children for _, number in child or ()}
+        return put_out
+
+    def _put_out(self, node: Node, children: Sequence[Columns]) -> Columns:
         kind = _class(node)
-        below = [column for child in children for column in child]
         if kind == "CollectMetrics" and node["name"] in self.streams:
             return self._records(node["name"], children[0])
         if not children:
@@ -155,41 +178,46 @@ class _Reading:
         if kind == "Aggregate":
             return [self._named(one) for one in node["aggregateExpressions"]]
         if kind == "Window":
-            return below + [self._named(one) for one in node["windowExpressions"]]
+            return _beside(*children, [self._named(one) for one in node["windowExpressions"]])
         if kind == "Generate":
             made = _through(self._of(node["generator"]), TRANSFORMATION)
             generated = [_column(one) for one in node["generatorOutput"]]
             self.known |= {number: made for _, number in generated}
-            return below + generated
+            return _beside(*children, generated)
+        if kind == "WithCTE":
+            return children[-1]
         if kind == "Join" and not node["joinType"].get("object", "").endswith(("Semi$", "Anti$")):
-            return below
-        return _output(node) if "output" in node else children[0]
+            return _beside(*children)
+        return children[0] if kind in _PASSES else _output(node)
 
-    def _records(self, observed: str, columns: list[Column]) -> list[Column]:
+    def _records(self, observed: str, columns: Columns) -> Columns:
         """Begin with the records of a stream: its fields are origins, what Sluice adds is made of none."""
         stream, fields = self.streams[observed]
-        for name, number in columns:
+        for name, number in columns or ():
             origin = Origin(lookup=False, name=stream or "", field=name)
             self.known[number] = {origin: frozenset({IDENTITY})} if name in fields else {}
         return columns
 
-    def _looked_up(self, leaf: Node) -> list[Column]:
+    def _looked_up(self, leaf: Node) -> Columns:
         """Begin with a lookup. Spark gives one that is joined twice new ids, so it is known by its columns' names."""
         columns, form = _output(leaf), _form(leaf)
         found = [lookup for known_as, lookup in self.lookups if known_as == form]
         if len(found) == 1:
-            for name, number in columns:
+            for name, number in columns or ():
                 origin = Origin(lookup=True, name=found[0], field=name)
                 self.known[number] = {origin: frozenset({IDENTITY})}
         return columns
 
-    def _united(self, children: Sequence[list[Column]]) -> list[Column]:
+    def _united(self, children: Sequence[Columns]) -> Columns:
         """Merge the columns of a union's parts; they have the ids of the first part's."""
+        parts = _all_known(children)
+        if parts is None:
+            return None
         merged = [
-            _merged(self.known.get(number) for _, number in alike) for alike in zip(*children, strict=True)
+            _merged(self.known.get(number) for _, number in alike) for alike in zip(*parts, strict=True)
         ]
-        self.known |= {number: made for (_, number), made in zip(children[0], merged, strict=True)}
-        return children[0]
+        self.known |= {number: made for (_, number), made in zip(parts[0], merged, strict=True)}
+        return parts[0]
 
     def _expand(self, node: Node) -> None:
         """Merge what each of the rows that one becomes has, of sliding windows, a rollup and the like."""
@@ -224,6 +252,34 @@ class _Reading:
         steps = _steps(kind, len(parts))
         return _merged(_through(part, step) for part, step in zip(parts, steps, strict=True))
 
+
+# Kinds whose columns are those of their first child; of two, the other decides on rows alone.
+_PASSES = frozenset(
+    {
+        "CTERelationDef",
+        "CollectMetrics",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "EventTimeWatermark",
+        "Except",
+        "Filter",
+        "GlobalLimit",
+        "Intersect",
+        "Join",
+        "LocalLimit",
+        "Offset",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "Sample",
+        "Sort",
+        "SubqueryAlias",
+        "Tail",
+        "View",
+    }
+)
 
 # By which of a node's fields its rows are decided, and how.
 _DECIDES: Mapping[str, Mapping[str, str]] = {

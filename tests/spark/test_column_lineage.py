@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from etl.common.settings import Settings
 from etl.pipeline import Append, Files, Lookup, Pipeline, load_pipeline
@@ -192,6 +194,54 @@ def with_subquery(df: DataFrame, *, codes: DataFrame) -> DataFrame:
     )
 
 
+def passed_on(df: DataFrame, *, codes: DataFrame) -> DataFrame:
+    narrow = df.select("id", "shop")
+    some = narrow.alias("n").hint("broadcast").repartition(2, "id").sort("id").distinct().sample(0.5)
+    few = some.dropDuplicates(["id"]).offset(1).limit(5).intersect(narrow)
+    return few.union(df.select("id", "code"))
+
+
+def by_state(df: DataFrame, *, codes: DataFrame) -> DataFrame:
+    """Put out what Python makes of a state: it has as many columns as what it is made of, in another order."""
+    made = (
+        df.select("id", "shop")
+        .groupBy("shop")
+        .applyInPandasWithState(
+            lambda key, frames, state: frames,
+            outputStructType="shop string, number bigint",
+            stateStructType="seen bigint",
+            outputMode="append",
+            timeoutConf=GroupStateTimeout.NoTimeout,
+        )
+    )
+    return df.select("shop", "id").union(made).select("shop", "id", F.lit(1).alias("one"))
+
+
+class Counting(StatefulProcessor):
+    """Makes rows of a state that nobody runs."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None: ...
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+        yield from rows
+
+    def close(self) -> None: ...
+
+
+def by_processor(df: DataFrame, *, codes: DataFrame) -> DataFrame:
+    by_shop = df.groupBy("shop")
+    made = by_shop.transformWithStateInPandas(Counting(), "shop string, number bigint", "append", "None")
+    return made.union(df.select("shop", "id"))
+
+
+def beside_each_other(df: DataFrame, *, codes: DataFrame) -> DataFrame:
+    """Put out rows of a kind of node that is not known, which has `id` of the union's other part at another place."""
+    one = df.sparkSession.sql("SELECT 1 AS place")
+    return (
+        df.select("id").lateralJoin(one).union(df.select(F.lit(1), "id")).select("id", F.lit(1).alias("one"))
+    )
+
+
 Transform = Callable[..., DataFrame]
 OWN: Mapping[str, tuple[Transform, Said, Mapping[str, str]]] = {
     "a lookup that is joined twice, and a union": (
@@ -218,6 +268,14 @@ OWN: Mapping[str, tuple[Transform, Said, Mapping[str, str]]] = {
         {"short": of("codes!name", how=COMPUTED)},
         of(),
     ),
+    "what passes columns on": (
+        passed_on,
+        {"id": of("id"), "shop": of("shop", "code")},
+        {"id": "FILTER|SORT", "shop": "FILTER"},
+    ),
+    "a union with what Python makes of a state": (by_state, {}, {}),
+    "a union with what a processor makes of a state": (by_processor, {}, {}),
+    "a union with what is not known": (beside_each_other, {}, {}),
     "a condition, and a subquery": (
         with_subquery,
         {"id": of("id"), "which": {"price": "CONDITIONAL", **of("shop", "code", how=COMPUTED)}},
