@@ -1,15 +1,17 @@
 """Reads from a transform's plan which fields each column of its output is made of, and which decide on its rows.
 
 Spark writes the analyzed plan as JSON in one call: each tree is a list of its nodes, a node before its children. A column
-is known by its id, so it is followed by the ids that nodes give names to. What passes through rows that Python makes, or
-through a subquery, is not known, and nothing is said of it: a function of columns takes its arguments alone, and is.
+is known by its id, so it is followed by the ids that nodes give names to: among those right below a node alone, for a
+union gives its columns the ids of its first part's, which may be elsewhere in the plan as well. What passes through rows
+that Python makes, or through a subquery, is not known, and nothing is said of it: a function of columns takes its
+arguments alone, and is.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -41,9 +43,20 @@ class Origin:
 
 Lineage = Mapping[Origin, frozenset[str]]  # each with how it takes part: DIRECT, or by what it decides
 Unsure = Lineage | None  # None: not known
-Column = tuple[str, int]  # its name and its id
-Columns = list[Column] | None  # of a node, in their order; None: not known
 Form = tuple[str, list[str]]  # what a leaf is, and the names of its columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column that a node of the plan puts out."""
+
+    name: str
+    number: int  # its id
+    made_of: Unsure = None
+
+
+Columns = list[Column] | None  # of a node, in their order; None: not known
+Below = Mapping[int, Unsure]  # of what a node's children put out, by the columns' ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +81,8 @@ def column_lineage(
     ]
     reading = _Reading(streams=streams, lookups=leaves)
     output = _fold(_plan(frame), reading.columns)
-    known = {name: reading.known.get(number) for name, number in output or ()}
     return ColumnLineage(
-        columns={name: lineage for name, lineage in known.items() if lineage},
+        columns={one.name: one.made_of for one in output or () if one.made_of},
         rows={origin: frozenset(how) for origin, how in reading.rows.items()},
     )
 
@@ -89,15 +101,15 @@ def _fold(nodes: Sequence[Node], step: Callable[[Node, Sequence[Result]], Result
 
 
 def _form(leaf: Node) -> Form:
-    return _class(leaf), [name for name, _ in _output(leaf) or ()]
+    return _class(leaf), [one.name for one in _output(leaf, {}) or ()]
 
 
-def _output(node: Node) -> Columns:
+def _output(node: Node, below: Below) -> Columns:
     """Return the columns that a node says itself to put out, as its kind names the field."""
     if "outputObjAttr" in node:
-        return [_column(node["outputObjAttr"])]
+        return [_column(node["outputObjAttr"], None)]
     said = node.get("output", node.get("outputAttrs"))
-    return None if said is None else [_column(one) for one in said]
+    return None if said is None else [_column(one, below.get(_number(one[0]))) for one in said]
 
 
 def _all_known(parts: Sequence[Columns]) -> Sequence[list[Column]] | None:
@@ -110,9 +122,35 @@ def _beside(*parts: Columns) -> Columns:
     return None if known is None else [column for part in known for column in part]
 
 
-def _column(expression: Sequence[Node]) -> Column:
+def _column(expression: Sequence[Node], made_of: Unsure) -> Column:
     root = expression[0]
-    return root["name"], root["exprId"]["id"]
+    return Column(name=root["name"], number=_number(root), made_of=made_of)
+
+
+def _number(attribute: Node) -> int:
+    number: int = attribute["exprId"]["id"]
+    return number
+
+
+def _named(expression: Sequence[Node], below: Below) -> Column:
+    return _column(expression, _of(expression, below))
+
+
+def _of(expression: Sequence[Node], below: Below) -> Unsure:
+    """Return the lineage of an expression by that of its parts."""
+
+    def made_of(node: Node, parts: Sequence[Unsure]) -> Unsure:
+        kind = _class(node)
+        if kind == "AttributeReference":
+            return below.get(_number(node))
+        if kind == "Alias":
+            return parts[0]
+        if "Subquery" in kind or kind in ("Exists", "ListQuery"):
+            return None
+        steps = _steps(kind, len(parts))
+        return _merged(_through(part, step) for part, step in zip(parts, steps, strict=True))
+
+    return _fold(expression, made_of)
 
 
 def _class(node: Node) -> str:
@@ -149,109 +187,81 @@ class _Reading:
 
     streams: Mapping[str, tuple[str | None, Sequence[str]]]
     lookups: Sequence[tuple[Form, str]]  # each with its name
-    known: dict[int, Unsure] = field(default_factory=dict)  # by id; what is not there is not known
     rows: dict[Origin, set[str]] = field(default_factory=dict)
 
     def columns(self, node: Node, children: Sequence[Columns]) -> Columns:
-        """Return what a node of the plan puts out, having noted what each new column is made of.
-
-        Where its columns and their order are not known, nothing of what is below is followed further.
-        """
-        put_out = self._put_out(node, children)
-        if put_out is None:
-            self.known |= {number: None for child in children for _, number in child or ()}
-        return put_out
-
-    def _put_out(self, node: Node, children: Sequence[Columns]) -> Columns:
+        """Return what a node of the plan puts out, and note what decides on its rows."""
         kind = _class(node)
+        below = {column.number: column.made_of for child in children for column in child or ()}
         if kind == "CollectMetrics" and node["name"] in self.streams:
             return self._records(node["name"], children[0])
         if not children:
             return self._looked_up(node)
+        self._decide(node, kind, below)
+        if kind in _PUTS_OUT:
+            return [_named(one, below) for one in node[_PUTS_OUT[kind]]]
         if kind == "Union":
-            return self._united(children)
+            return _united(children)
         if kind == "Expand":
-            self._expand(node)
-        self._decide(node, kind)
-        if kind == "Project":
-            return [self._named(one) for one in node["projectList"]]
-        if kind == "Aggregate":
-            return [self._named(one) for one in node["aggregateExpressions"]]
+            return _expanded(node, below)
         if kind == "Window":
-            return _beside(*children, [self._named(one) for one in node["windowExpressions"]])
+            return _beside(*children, [_named(one, below) for one in node["windowExpressions"]])
         if kind == "Generate":
-            made = _through(self._of(node["generator"]), TRANSFORMATION)
-            generated = [_column(one) for one in node["generatorOutput"]]
-            self.known |= {number: made for _, number in generated}
-            return _beside(*children, generated)
+            made = _through(_of(node["generator"], below), TRANSFORMATION)
+            return _beside(*children, [_column(one, made) for one in node["generatorOutput"]])
         if kind == "WithCTE":
             return children[-1]
         if kind == "Join" and not node["joinType"].get("object", "").endswith(("Semi$", "Anti$")):
             return _beside(*children)
-        return children[0] if kind in _PASSES else _output(node)
+        return children[0] if kind in _PASSES else _output(node, below)
 
     def _records(self, observed: str, columns: Columns) -> Columns:
         """Begin with the records of a stream: its fields are origins, what Sluice adds is made of none."""
         stream, fields = self.streams[observed]
-        for name, number in columns or ():
-            origin = Origin(lookup=False, name=stream or "", field=name)
-            self.known[number] = {origin: frozenset({IDENTITY})} if name in fields else {}
-        return columns
+        return columns and [
+            replace(one, made_of=_field(one, lookup=False, name=stream or "") if one.name in fields else {})
+            for one in columns
+        ]
 
     def _looked_up(self, leaf: Node) -> Columns:
         """Begin with a lookup. Spark gives one that is joined twice new ids, so it is known by its columns' names."""
-        columns, form = _output(leaf), _form(leaf)
+        columns, form = _output(leaf, {}), _form(leaf)
         found = [lookup for known_as, lookup in self.lookups if known_as == form]
-        if len(found) == 1:
-            for name, number in columns or ():
-                origin = Origin(lookup=True, name=found[0], field=name)
-                self.known[number] = {origin: frozenset({IDENTITY})}
-        return columns
+        if columns is None or len(found) != 1:
+            return columns
+        return [replace(one, made_of=_field(one, lookup=True, name=found[0])) for one in columns]
 
-    def _united(self, children: Sequence[Columns]) -> Columns:
-        """Merge the columns of a union's parts; they have the ids of the first part's."""
-        parts = _all_known(children)
-        if parts is None:
-            return None
-        merged = [
-            _merged(self.known.get(number) for _, number in alike) for alike in zip(*parts, strict=True)
-        ]
-        self.known |= {number: made for (_, number), made in zip(parts[0], merged, strict=True)}
-        return parts[0]
-
-    def _expand(self, node: Node) -> None:
-        """Merge what each of the rows that one becomes has, of sliding windows, a rollup and the like."""
-        made = [_merged(map(self._of, alike)) for alike in zip(*node["projections"], strict=True)]
-        self.known |= {_column(one)[1]: of for one, of in zip(node["output"], made, strict=True)}
-
-    def _decide(self, node: Node, kind: str) -> None:
+    def _decide(self, node: Node, kind: str, below: Below) -> None:
         """Note what decides on the rows of a node; what is not known of it is passed over."""
         for field_name, step in _DECIDES.get(kind, {}).items():
             value = node[field_name] or []
             for expression in value if value and isinstance(value[0], list) else [value] * bool(value):
-                for origin in self._of(expression) or {}:
+                for origin in _of(expression, below) or {}:
                     self.rows.setdefault(origin, set()).add(step)
 
-    def _named(self, expression: Sequence[Node]) -> Column:
-        column = _column(expression)
-        self.known[column[1]] = self._of(expression)
-        return column
 
-    def _of(self, expression: Sequence[Node]) -> Unsure:
-        return _fold(expression, self._made_of)
+def _field(column: Column, *, lookup: bool, name: str) -> Lineage:
+    return {Origin(lookup=lookup, name=name, field=column.name): frozenset({IDENTITY})}
 
-    def _made_of(self, node: Node, parts: Sequence[Unsure]) -> Unsure:
-        """Return the lineage of an expression by that of its parts."""
-        kind = _class(node)
-        if kind == "AttributeReference":
-            return self.known.get(node["exprId"]["id"])
-        if kind == "Alias":
-            return parts[0]
-        if "Subquery" in kind or kind in ("Exists", "ListQuery"):
-            return None
-        steps = _steps(kind, len(parts))
-        return _merged(_through(part, step) for part, step in zip(parts, steps, strict=True))
 
+def _united(children: Sequence[Columns]) -> Columns:
+    """Merge the columns of a union's parts; they have the ids of the first part's."""
+    parts = _all_known(children)
+    if parts is None:
+        return None
+    return [
+        replace(alike[0], made_of=_merged(one.made_of for one in alike)) for alike in zip(*parts, strict=True)
+    ]
+
+
+def _expanded(node: Node, below: Below) -> Columns:
+    """Merge what each of the rows that one becomes has, of sliding windows, a rollup and the like."""
+    made = [_merged(_of(one, below) for one in alike) for alike in zip(*node["projections"], strict=True)]
+    return [_column(one, of) for one, of in zip(node["output"], made, strict=True)]
+
+
+# By which of its fields a node says what each of its columns is computed of.
+_PUTS_OUT: Mapping[str, str] = {"Project": "projectList", "Aggregate": "aggregateExpressions"}
 
 # Kinds whose columns are those of their first child; of two, the other decides on rows alone.
 _PASSES = frozenset(

@@ -234,6 +234,20 @@ def by_processor(df: DataFrame, *, codes: DataFrame) -> DataFrame:
     return made.union(df.select("shop", "id"))
 
 
+def with_named_query(df: DataFrame, *, codes: DataFrame) -> DataFrame:
+    """Put out what a query with a name has, by ids that the plan has at other places as well."""
+    query = (
+        "WITH named AS (SELECT shop FROM {df}) SELECT code, id FROM {df} UNION ALL SELECT shop, 1 FROM named"
+    )
+    return df.sparkSession.sql(query, df=df).union(df.select("other", "id"))
+
+
+def united_twice(df: DataFrame, *, codes: DataFrame) -> DataFrame:
+    """Put out columns of one stream beneath each other, none of which is in two parts."""
+    both = df.select("shop").union(df.select("other")).repartition(2)
+    return df.select("code").union(both)
+
+
 def beside_each_other(df: DataFrame, *, codes: DataFrame) -> DataFrame:
     """Put out rows of a kind of node that is not known, which has `id` of the union's other part at another place."""
     one = df.sparkSession.sql("SELECT 1 AS place")
@@ -275,6 +289,8 @@ OWN: Mapping[str, tuple[Transform, Said, Mapping[str, str]]] = {
     ),
     "a union with what Python makes of a state": (by_state, {}, {}),
     "a union with what a processor makes of a state": (by_processor, {}, {}),
+    "a query with a name, which is not followed": (with_named_query, {"id": of("id")}, {}),
+    "a union of a union": (united_twice, {"code": of("code", "shop", "other")}, {}),
     "a union with what is not known": (beside_each_other, {}, {}),
     "a condition, and a subquery": (
         with_subquery,
