@@ -59,8 +59,8 @@ def addresses_here(settings: Settings) -> dict[str, Callable[[], str]]:
     A Connection is as Airflow's own provider has it: `slackwebhook` and `pagerduty_events`, or `http` for any address.
     """
     given: dict[str, Callable[[], str]] = {}
-    for place in settings.connections.keys() & {"slack", "teams", "webhook"}:
-        given[place] = partial(_address_of, settings.connections[place], default=_HOOKS.get(place, ""))
+    for service in settings.connections.keys() & {"slack", "teams", "webhook"}:
+        given[service] = partial(_address_of, settings.connections[service], default=_HOOKS.get(service, ""))
     if name := settings.connections.get("pagerduty"):
         given["pagerduty"] = lambda: _connection(name).password or ""
         given["pagerduty_address"] = lambda: _host(
@@ -94,7 +94,7 @@ def _connection(name: str) -> Connection:
         found: Connection = Connection.get(name)
     except Exception as error:
         raise SetupError(
-            f"SLUICE_CONNECTIONS names Airflow's Connection {name}, which can't be had: {error}",
+            f"SLUICE_CONNECTIONS names Airflow's Connection {name}, which can't be had ({type(error).__name__})",
             remedy=f"`airflow connections get {name}`; make it, or name another",
         ) from error
     return found

@@ -6,6 +6,7 @@ An address often is a secret: no error that leaves here names one.
 from __future__ import annotations
 
 import json
+import logging
 import smtplib
 import ssl
 from collections.abc import Callable, Sequence
@@ -16,11 +17,13 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from etl.alerts import payloads
 from etl.alerts.notice import Notice
 from etl.common.errors import SetupError
+
+log = logging.getLogger("sluice")
 
 ANSWERS_WITHIN = 10  # seconds
 SUBJECT = 200  # characters
@@ -46,12 +49,12 @@ def chat(name: str, address: Address) -> Channel:
     return Channel(name=name, send=lambda notice: post(_known(address), write(notice)))
 
 
-def pagerduty(routing_key: Address, place: Address) -> Channel:
-    """Make the channel of a service of PagerDuty, by its integration's key; `place` is where its Events API is."""
+def pagerduty(routing_key: Address, address: Address) -> Channel:
+    """Make the channel of a service of PagerDuty, by its integration's key; `address` is of its Events API."""
 
     def send(notice: Notice) -> None:
         event = payloads.pagerduty(notice, _known(routing_key))
-        post(f"{_known(place).rstrip('/')}/v2/enqueue", event)
+        post(f"{_known(address).rstrip('/')}/v2/enqueue", event)
 
     return Channel(name="pagerduty", send=send)
 
@@ -69,13 +72,20 @@ def _known(address: Address) -> str:
         raise NotTaken(error.seen) from error
 
 
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows no redirect: a GET elsewhere delivers nothing, and the address may be anybody's."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Return no request, so that the answer is an error."""
+
+
 def post(address: str, content: dict[str, Any]) -> None:
     """POST JSON; raise NotTaken where it does not arrive, or is refused."""
     headers = {"Content-Type": "application/json", "User-Agent": "sluice"}
     try:
         body = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
         request = Request(address, data=body, headers=headers, method="POST")  # noqa: S310 - http alone
-        with urlopen(request, timeout=ANSWERS_WITHIN) as answer:  # noqa: S310 - settings and Connections allow http alone
+        with build_opener(_NoRedirect).open(request, timeout=ANSWERS_WITHIN) as answer:
             answer.read(1_000)
     except HTTPError as error:
         with error:
@@ -130,7 +140,8 @@ def _submit(server: str, written: EmailMessage) -> None:
                 if not encrypted and host not in LOOPBACK:
                     raise NotTaken("the mail server offers no TLS, and is given no password without")
                 client.login(unquote(parts.username), unquote(parts.password or ""))
-            client.send_message(written)
+            if refused := client.send_message(written):
+                log.warning("the mail server took a mail, and refused %d of its addresses", len(refused))
     except smtplib.SMTPResponseException as error:
         raise NotTaken(f"the mail server answered {error.smtp_code}") from None
     except (OSError, smtplib.SMTPException, ValueError) as error:

@@ -36,19 +36,17 @@ def slack(notice: Notice) -> dict[str, Any]:
     """Return the message of an incoming webhook."""
     body = "\n".join((notice.trouble.text, *notice.notes))
     blocks: list[dict[str, Any]] = [
-        {
-            "type": "header",
-            "text": {"type": "plain_text", "text": cut(notice.title, SLACK_HEADER), "emoji": False},
-        },
-        {
-            "type": "section",
-            "text": {"type": "mrkdwn", "text": _for_slack(body, SLACK_TEXT), "verbatim": True},
-        },
+        {"type": "header", "text": _plain(notice.title, SLACK_HEADER)},
+        {"type": "section", "text": _plain(body, SLACK_TEXT)},
     ]
     if notice.page:
         link = {"type": "mrkdwn", "text": f"<{_for_slack(notice.page, SLACK_TEXT)}|Data quality>"}
         blocks.append({"type": "context", "elements": [link]})
     return {"text": _for_slack(f"{notice.title}: {notice.trouble.text}", SLACK_TEXT), "blocks": blocks}
+
+
+def _plain(text: str, most: int) -> dict[str, Any]:
+    return {"type": "plain_text", "text": cut(text, most), "emoji": False}
 
 
 def _for_slack(text: str, most: int) -> str:

@@ -264,6 +264,13 @@ class Settings(BaseSettings):
             raise ValueError("is not an http:// or https:// address")
         return value
 
+    @field_validator("alert_email")
+    @classmethod
+    def _mail_addresses(cls, value: str | None) -> str | None:
+        if value and not value.strip(" ,"):
+            raise ValueError(f"{value!r} has no address")
+        return value
+
     @field_validator("alert_smtp")
     @classmethod
     def _mail_server(cls, value: SecretStr | None) -> SecretStr | None:

@@ -239,7 +239,7 @@ def test_alerts_go_where_connections_say_as_each_service_takes_them(
         [text] = mailed.found
     assert posted.paths == ["/T0/B0/secret", "/workflows?sig=secret", "/secret/path", "/v2/enqueue"]
     slack, teams, own, event = posted.found
-    assert slack["blocks"][1]["text"]["text"].startswith("it failed: &lt;b&gt;\nno row")
+    assert slack["blocks"][1]["text"]["text"].startswith("it failed: <b>\nno row")
     card = teams["attachments"][0]["content"]
     assert card["body"][1]["inlines"][0]["text"] == "it failed: <b>\nno row"
     assert own["key"] == event["dedup_key"] == "sluice/orders/failed"

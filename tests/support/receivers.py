@@ -18,6 +18,8 @@ class Receiver:
     answer: int = 200  # that it gives next
     taken: list[tuple[str, bytes]] = field(default_factory=list)  # path and body of each that it took
     refused: int = 0
+    asked: int = 0  # by GET
+    leads_to: str = ""  # where its answer says to go
 
 
 @contextmanager
@@ -36,7 +38,13 @@ def receiving() -> Iterator[Receiver]:
                 receiver.refused += 1
             self.send_response(receiver.answer)
             self.send_header("Content-Length", "0")
+            if receiver.leads_to:
+                self.send_header("Location", receiver.leads_to)
             self.end_headers()
+
+        def do_GET(self) -> None:
+            receiver.asked += 1
+            self.send_error(404)
 
         def log_message(self, *_: object) -> None:
             """Keep the test's output to itself."""

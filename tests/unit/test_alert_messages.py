@@ -57,16 +57,16 @@ def test_every_payload_is_within_the_limits_of_its_service(text: str) -> None:
 
 def test_nothing_of_the_data_is_markup() -> None:
     slack, teams = CHATS["slack"](notice(HOSTILE)), CHATS["teams"](notice(HOSTILE))
-    for text in slack_texts(slack)[:3]:
-        assert not {"<", ">"} & set(text)
+    assert not {"<", ">"} & set(slack["text"])
     assert "&lt;!channel&gt; &lt;@U1&gt;" in slack["text"]
-    assert slack["blocks"][1]["text"]["verbatim"] is True
+    assert [one["text"]["type"] for one in slack["blocks"][:2]] == ["plain_text", "plain_text"]
+    assert slack["blocks"][1]["text"]["text"].startswith(HOSTILE)
     content = teams["attachments"][0]["content"]
     assert {one["type"] for one in content["body"]} == {"RichTextBlock"}, "in a TextBlock Markdown is read"
     assert content["body"][1]["inlines"][0]["text"] == HOSTILE
     assert content["actions"][0]["url"] == PAGE
     assert "MessageCard" not in json.dumps(teams)
-    cut = CHATS["slack"](notice("<" * 2_000))["blocks"][1]["text"]["text"]
+    cut = CHATS["slack"](notice("<" * 2_000))["text"].removeprefix("taps: failed: ")
     assert cut.removesuffix("…").replace("&lt;", "") == ""
     written = message(notice("x", kind="failed\nBcc: all@example.org"), ["ann@example.org"])
     assert written["Bcc"] is None
@@ -106,6 +106,14 @@ def test_what_is_taken_arrives_as_it_was_written() -> None:
         chat("slack", lambda: f"{receiver.address}/T0/B0").send(notice(HOSTILE))
     assert [path for path, _ in receiver.taken] == ["/v2/enqueue", "/T0/B0"]
     assert json.loads(receiver.taken[0][1])["dedup_key"] == "sluice/taps/failed"
+
+
+def test_a_redirect_is_not_followed_and_delivers_nothing() -> None:
+    with receiving() as receiver, receiving() as elsewhere:
+        receiver.answer, receiver.leads_to = 302, elsewhere.address
+        with pytest.raises(NotTaken, match="it answered 302 Found"):
+            chat("slack", lambda: receiver.address).send(notice("x"))
+    assert (receiver.refused, elsewhere.asked) == (1, 0)
 
 
 def test_a_text_leaves_without_secrets_and_control_characters() -> None:
@@ -149,6 +157,15 @@ def test_a_mail_goes_through_a_server_without_airflow() -> None:
     assert "it failed: ü <b>" in text
     assert "Open since 2026-11-30 08:00 UTC, found 3 times" in text
     assert PAGE in text
+
+
+def test_an_address_that_the_mail_server_refuses_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    with mail_server(refused="bob@example.org") as inbox:
+        mail(lambda: f"smtp://127.0.0.1:{inbox.port}", ["ann@example.org", "bob@example.org"]).send(
+            notice("x")
+        )
+    assert len(inbox.found) == 1
+    assert "refused 1 of its addresses" in caplog.text
 
 
 def test_a_mail_server_that_is_away_is_no_crash_and_names_no_password() -> None:

@@ -150,6 +150,7 @@ def test_all_problems_of_both_sources_are_reported_together(
         ("SLUICE_CONFIG", "/nowhere/sluice.toml", "there is no such file"),
         ("SLUICE_BACKUP_HORIZON", "PT0S", "longer than nothing"),
         ("SLUICE_SLOW_TASK", "PT0S", "longer than nothing"),
+        ("SLUICE_ALERT_EMAIL", " , ", "has no address"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_variable(

@@ -61,8 +61,8 @@ def webhook(*refused: int) -> Iterator[Inbox]:
 
 
 @contextmanager
-def mail() -> Iterator[Inbox]:
-    """Keeps the text of each mail; as much of RFC 5321 as a client needs."""
+def mail(refused: str = "") -> Iterator[Inbox]:
+    """Keeps the text of each mail, and refuses an address; as much of RFC 5321 as a client needs."""
     inbox = Inbox()
 
     class Handler(socketserver.StreamRequestHandler):
@@ -73,7 +73,8 @@ def mail() -> Iterator[Inbox]:
                 if word == b"DATA":
                     self.say("354 go on")
                     inbox.put(b"".join(iter(self.rfile.readline, b".\r\n")).decode())
-                self.say("221 bye" if word == b"QUIT" else "250 ok")
+                unknown = word == b"RCPT" and refused and refused.encode() in line
+                self.say("221 bye" if word == b"QUIT" else "550 nobody" if unknown else "250 ok")
                 if word == b"QUIT":
                     return
 
