@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from etl.airflow.pages import pages
+from etl.airflow.pages import consumers, pages
 from etl.airflow.pages.render import Frame
 from etl.services import Services
 from tests.support import oracle
@@ -61,6 +61,15 @@ def test_a_pipelines_page_lists_its_consumers_the_furthest_behind_first(
     assert table.locator("a").first.get_attribute("href") == "batch/3"
     assert "2 consumers are behind by more than 2 h" in page.locator("main").inner_text()
     page.close()
+
+
+def test_those_that_are_late_are_counted_beyond_what_is_shown(
+    ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "MOST", 1)
+    text = shown(draw(ledger, lambda cursor: pages.pipeline(cursor, "feed", Frame()))[0])
+    assert "2 consumers are behind by more than 2 h" in text
+    assert "3 more are not shown" in text
 
 
 def test_the_page_of_all_pipelines_names_what_is_late_and_leads_there(ledger: str) -> None:

@@ -19,12 +19,8 @@ class Consumers:
 
     shown: Sequence[ConsumerLag]
     left_out: int
+    late: int  # of all of them: how many are further behind than they may be
     now: dt.datetime  # of the database
-
-    @property
-    def late(self) -> int:
-        """Return how many of them are further behind than they may be."""
-        return sum(one.late for one in self.shown)
 
     @property
     def limit(self) -> dt.timedelta | None:
@@ -36,7 +32,8 @@ class Consumers:
 def consumers_of(cursor: Cursor, pipeline: str, now: dt.datetime) -> Consumers:
     """Return the pipeline's consumers with their lag."""
     found = sorted(consumers.lags(cursor, pipeline), key=lambda one: -(one.seconds or 0))
-    return Consumers(shown=found[:MOST], left_out=max(len(found) - MOST, 0), now=now)
+    late = sum(one.late for one in found)
+    return Consumers(shown=found[:MOST], left_out=max(len(found) - MOST, 0), late=late, now=now)
 
 
 def late_by_pipeline(cursor: Cursor, pipelines: Sequence[str]) -> dict[str, list[LateConsumer]]:
