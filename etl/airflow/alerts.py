@@ -10,7 +10,7 @@ import asyncio
 import html
 import logging
 import smtplib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -27,13 +27,14 @@ from etl.airflow.links import PAGES
 from etl.airflow.retries import Answered, TryLater
 from etl.alerts import channels as ways
 from etl.alerts.channels import Channel, NotTaken
+from etl.alerts.destinations import channels, named, recipients
 from etl.alerts.notice import Notice
-from etl.alerts.outbox import Delivered, Outbox, send_unrecorded
-from etl.alerts.places import channels, named, recipients
+from etl.alerts.outbox import Outbox, SendResult, send_unrecorded
 from etl.common.errors import SluiceError
 from etl.common.settings import Settings, load_settings
 from etl.ledger.telemetry.alerts import Trouble
-from etl.pipeline import Pipeline, loadable
+from etl.pipeline import Pipeline
+from etl.pipeline.loader import load_files
 from etl.services import find_postgres
 
 if TYPE_CHECKING:
@@ -53,11 +54,10 @@ QUESTION = "{subject} Until somebody answers, the run waits: {address}"
 WAITING = "{pipeline} still waits, and goes on to for hours: {error}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
 
-OF_RESTART, OF_REPLAYS = (
-    "restart",
-    "replays",
-)  # what a failure may be about, beside a task of the maintenance's DAG
-_SHARED = (OSError, SluiceError, psycopg2.Error)  # what keeps an alert from the ledger
+# What a failure may be about, beside a task of the maintenance's DAG.
+OF_RESTART, OF_REPLAYS = "restart", "replays"
+LEDGER_AWAY = (OSError, SluiceError, psycopg2.Error)  # what keeps an alert from the ledger
+SEND_WITHIN = 20.0  # seconds, in which a task begins messages; the DAG `sluice_alerts` sends the others
 
 
 class AlertNotifier(BaseNotifier):
@@ -73,7 +73,9 @@ class AlertNotifier(BaseNotifier):
         self.about = about
 
     def notify(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
-        tell(Trouble(pipeline=self.pipeline, kind=self.kind, text=self.text, about=self.about))
+        tell(
+            self.pipeline, [Trouble(pipeline=self.pipeline, kind=self.kind, text=self.text, about=self.about)]
+        )
 
     async def async_notify(self, context: Context) -> None:
         await asyncio.to_thread(self.notify, context)
@@ -88,7 +90,8 @@ class EndNotifier(BaseNotifier):
         self.about = about
 
     def notify(self, context: Context) -> None:  # noqa: ARG002 - likewise
-        _by_outbox(lambda box: box.end(self.pipeline, "failed", self.about, f"its {self.about} ended well"))
+        by = f"its {self.about} ended well"
+        _recorded(self.pipeline, lambda box: box.end(self.pipeline, "failed", self.about, by))
 
 
 def notifiers(kind: str, pipeline: str, text: str, about: str = "") -> list[BaseNotifier]:
@@ -124,51 +127,59 @@ def deadline(pipeline: Pipeline) -> list[DeadlineAlert]:
     return [DeadlineAlert(reference=FirstQueued(), interval=pipeline.deadline, callback=callback)]
 
 
-def tell(trouble: Trouble) -> None:
-    """Tell of a trouble; where the ledger can't be had at once and for this time alone. Whoever calls goes on."""
-    if not _by_outbox(lambda box: box.tell(trouble)) and (places := channels_here(load_settings())):
-        _warn(send_unrecorded(places, trouble))
+def tell(pipeline: str, troubles: Sequence[Trouble] = ()) -> None:
+    """Tell of troubles of a pipeline, and which others are over by what the ledger shows. Whoever calls goes on.
+
+    Where the ledger can't be had, the troubles are told at once and for this time alone.
+    """
+    if not _recorded(pipeline, lambda box: box.tell(pipeline, troubles)):
+        _warn(send_unrecorded(channels_here(load_settings()), troubles, within=SEND_WITHIN))
 
 
 def look() -> None:
     """Tell of data that is late or too little, remind people, tell what is over, and send what was not taken.
 
-    Raises AirflowException where something is left, or the ledger can't be had: the task's log says what.
+    Raises AirflowException where a destination does not take what was tried, or a pipeline could not be looked at.
     """
-    pipelines = loadable(load_settings().pipelines).values()
-    left: list[str] = []
-
-    def done(box: Outbox) -> Delivered:
-        found = box.look(pipelines)
-        left.extend(found.problems)
-        return found
-
-    if not _by_outbox(done) or left:
-        raise AirflowException("; ".join(left) or "the ledger can't be had")
-
-
-def settle(pipeline: str) -> None:
-    """Tell which troubles of a pipeline are over, by what the ledger shows."""
-    _by_outbox(lambda box: box.settle(pipeline))
-
-
-def _by_outbox(do: Callable[[Outbox], Delivered]) -> bool:
-    """Do something with the outbox, if anybody is to be told; return False where the ledger can't be had."""
     settings = load_settings()
-    if not (places := channels_here(settings)):
+    if problems := _outbox(settings).look(load_files(settings.pipelines)).problems:
+        raise AirflowException("; ".join(problems))
+
+
+def _recorded(pipeline: str, do: Callable[[Outbox], None]) -> bool:
+    """Change alerts in the ledger, if anybody is to be told, and send; return False where the ledger can't be had."""
+    settings = load_settings()
+    if not named(settings):
         return True
     try:
-        done = do(Outbox(dsn=find_postgres(settings_here()), channels=places, page_of=page_of))
-    except _SHARED as error:
-        log.warning("alerts can't be kept in the ledger: %s", str(error).partition("\n")[0])
+        box = _outbox(settings)
+        do(box)
+    except LEDGER_AWAY as error:
+        log.warning("alerts can't be kept in the ledger: %s", _first_line(error))
         return False
-    _warn(done)
+    try:
+        _warn(box.send(pipeline, within=SEND_WITHIN))
+    except LEDGER_AWAY as error:
+        log.warning("alerts are kept, and the DAG sluice_alerts sends what is left: %s", _first_line(error))
     return True
 
 
-def _warn(done: Delivered) -> None:
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _warn(done: SendResult) -> None:
     for problem in done.problems:
-        log.warning("an alert was not taken by %s", problem)
+        log.warning("an alert was not taken: %s", problem)
+
+
+def _outbox(settings: Settings) -> Outbox:
+    return Outbox(
+        dsn=find_postgres(settings_here()),
+        destinations=named(settings),
+        channels=channels_here(settings),
+        page_of=page_of,
+    )
 
 
 def channels_here(settings: Settings) -> list[Channel]:
@@ -201,5 +212,5 @@ def _mail(connection: str, to: list[str]) -> Channel:
 
 def page_of(pipeline: str) -> str | None:
     """Return the address of a pipeline's page; None where Airflow's own is not known."""
-    place = str(conf.get("api", "base_url", fallback="")).rstrip("/")
-    return f"{place}{PAGES}/{quote(pipeline, safe='')}/" if place.startswith("http") else None
+    base = str(conf.get("api", "base_url", fallback="")).rstrip("/")
+    return f"{base}{PAGES}/{quote(pipeline, safe='')}/" if base.startswith("http") else None

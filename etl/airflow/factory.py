@@ -23,7 +23,7 @@ from etl.airflow.alerts import FAILED, OF_REPLAYS, TASK_FAILED, deadline, ends, 
 from etl.airflow.operator import SluiceRunOperator, SluiceTaskOperator, assets, partitions
 from etl.airflow.retries import LONGEST_PAUSE, Retries, kept_up
 from etl.airflow.run_form import FIELDS
-from etl.alerts.places import named
+from etl.alerts.destinations import named
 from etl.common.errors import SetupError
 from etl.common.outcome import in_short
 from etl.common.settings import load_settings
@@ -44,7 +44,7 @@ For each pipeline, beside its runs:
 ALERTS = """
 Looks every five minutes for pipelines whose data is older, or less, than their `freshness` and `volume` allow; reminds
 people of alerts that nobody has taken up; tells what is over; and sends again what a destination did not take. A run fails
-where one still does not: the log says which, and the next run sends it.
+where one does not take what this run tries: the log says which, and a later run sends it.
 """
 REPLAYS = """
 Replays and releases of `{name}`, beside its own runs: neither waits for the other, also where a run is kept up. *Trigger*

@@ -8,9 +8,10 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,7 +45,7 @@ from etl.airflow.task_try import TaskTry
 from etl.airflow.told import event_extra, tell_partitions, told_to
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
-from etl.common.wording import drifted, first_few, left_out, meant, records_read
+from etl.common.wording import drifted, left_out, meant, records_read
 from etl.ledger.telemetry.alerts import Trouble
 from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
@@ -257,30 +258,30 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
 
     def _alert(self, summary: Summary | None) -> None:
         """Alert of what this try delivered, however it ended, and tell what is over by it."""
-        self._by_alerts(lambda: alerts.settle(self.pipeline))
-        if summary is None:
-            return
+        self._tell([] if summary is None else [*self._troubles(summary)])
+
+    def _troubles(self, summary: Summary) -> Iterator[Trouble]:
+        trouble = partial(Trouble, pipeline=self.pipeline)
         limit, share = (
             self.alert_quarantine_share,
             summary.quarantined / max(summary.rows_in, summary.records, 1),
         )
         if limit is not None and share > limit:
             text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
-            self.tell("quarantine", text, share_limit=limit)
+            yield trouble(kind="quarantine", text=text, share_limit=limit)
         if summary.dropped:
             text = DROPPED.format(pipeline=self.pipeline, left_out=left_out(summary.dropped))
-            self.tell("dropped", text)
+            yield trouble(kind="dropped", text=text)
         if summary.drifted:
             unknown, missing = (
                 {name: records for name, records in counts.items() if name in summary.drifted}
                 for counts in (summary.unknown, summary.missing)
             )
             text = DRIFTED.format(pipeline=self.pipeline, drift="; ".join(drifted(unknown, missing)))
-            self.tell("drift", text, about=", ".join(sorted(summary.drifted))[:LONGEST_ABOUT])
-        if summary.late_consumers:
-            late = first_few(summary.late_consumers)
+            yield trouble(kind="drift", text=text, about=", ".join(sorted(summary.drifted))[:LONGEST_ABOUT])
+        for consumer, late in summary.late_consumers.items():
             text = LAGGING.format(pipeline=self.pipeline, late=late)
-            self.tell("consumer", text, about=late[:LONGEST_ABOUT])
+            yield trouble(kind="consumer", text=text, about=consumer)
 
     def _note(self, error: RunFailed, context: Context) -> None:
         """Keep count of the tries that ended by an outage; alert once these are more than the declared retries.
@@ -296,15 +297,15 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         if waited == patience + 1:
             self.tell("waiting", WAITING.format(pipeline=self.pipeline, error=error))
 
-    def tell(self, kind: str, text: str, *, about: str = "", share_limit: float | None = None) -> None:
+    def tell(self, kind: str, text: str) -> None:
         """Tell people of a trouble; what keeps it from them fails no run."""
-        self.log.warning(text)
-        trouble = Trouble(pipeline=self.pipeline, kind=kind, text=text, about=about, share_limit=share_limit)
-        self._by_alerts(lambda: alerts.tell(trouble))
+        self._tell([Trouble(pipeline=self.pipeline, kind=kind, text=text)])
 
-    def _by_alerts(self, do: Callable[[], None]) -> None:
+    def _tell(self, troubles: Sequence[Trouble]) -> None:
+        for one in troubles:
+            self.log.warning("%s", one.text)
         try:
-            do()
+            alerts.tell(self.pipeline, troubles)
         except Exception:
             self.log.exception("alerts could not be sent")
 

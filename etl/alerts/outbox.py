@@ -1,29 +1,30 @@
 """Opens, ends and sends alerts, by an outbox in the ledger: what a destination does not take is sent again.
 
-A message is locked while it is sent, so that of two senders one sends it. It goes out at least once: a sender that dies in
-between sends it again.
+A sender claims a message, sends it while no transaction is open, and notes what became of it. So of two senders one sends
+it, and nothing waits for a destination but the sender. It goes out at least once: where a sender dies in between, another
+sends it minutes later.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import Retrying, retry_if_result, stop_after_attempt, stop_after_delay, wait_exponential
 
 from etl.alerts import watch
 from etl.alerts.channels import Channel, NotTaken
 from etl.alerts.notice import Notice
-from etl.common.database import Cursor, transaction
+from etl.common.database import transaction
 from etl.common.migrations import migrate
-from etl.common.outcome import without_secrets
+from etl.common.outcome import in_short, without_secrets
 from etl.common.wording import visible
 from etl.ledger.telemetry import alerts
-from etl.ledger.telemetry.alerts import Message, Trouble
+from etl.ledger.telemetry.alerts import Trouble
 from etl.pipeline import Pipeline
-
-log = logging.getLogger("sluice")
+from etl.pipeline.loader import Loaded
 
 LONGEST = 10_000  # characters of a trouble's text
 TRIES = 4  # of what no ledger keeps, with pauses of 1, 2 and 4 s
@@ -35,93 +36,95 @@ def no_page(_: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delivered:
+class SendResult:
     """What became of messages."""
 
     sent: int
-    problems: tuple[str, ...]  # why others were not, a sentence each
+    problems: tuple[str, ...]  # why others were not, and what was not looked at
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outbox:
-    """The ledger's outbox of alerts, and where its messages go."""
+    """The ledger's outbox of alerts, who is to be told, and the channels that lead there from here."""
 
     dsn: str
+    destinations: Sequence[str]  # by name; of those without a channel here, another process sends
     channels: Sequence[Channel]
     page_of: PageOf = no_page
 
-    @property
-    def destinations(self) -> list[str]:
-        return [one.name for one in self.channels]
-
-    def tell(self, trouble: Trouble) -> Delivered:
-        """Open an alert, or count the open one once more, and send what is due; first end what is over meanwhile."""
-        migrate(self.dsn)
-        with transaction(self.dsn) as cursor:
-            alerts.settle(cursor, trouble.pipeline)
-            alerts.open_alert(cursor, fit(trouble), self.destinations)
-        return self.send(trouble.pipeline)
-
-    def end(self, pipeline: str, kind: str, about: str, by: str) -> Delivered:
-        """End the open alert of a pipeline, kind and matter, if there is one, and send what is due."""
-        migrate(self.dsn)
-        with transaction(self.dsn) as cursor:
-            alerts.end_trouble(cursor, pipeline, kind, about, by)
-        return self.send(pipeline)
-
-    def settle(self, pipeline: str | None = None) -> Delivered:
-        """End what the ledger shows to be over, of one pipeline or of all, and send what is due."""
+    def tell(self, pipeline: str, troubles: Iterable[Trouble] = ()) -> None:
+        """End what is over of the pipeline, then open an alert of each trouble, or count the open one once more."""
         migrate(self.dsn)
         with transaction(self.dsn) as cursor:
             alerts.settle(cursor, pipeline)
-        return self.send(pipeline)
+            for trouble in troubles:
+                alerts.open_alert(cursor, fit(trouble), self.destinations)
 
-    def look(self, pipelines: Iterable[Pipeline]) -> Delivered:
-        """End what is over, see to each pipeline's thresholds and reminders, and send all that is due."""
+    def end(self, pipeline: str, kind: str, about: str, by: str) -> None:
+        """End the open alert of a pipeline, kind and matter, if there is one."""
         migrate(self.dsn)
         with transaction(self.dsn) as cursor:
+            alerts.end_trouble(cursor, pipeline, kind, about, by)
+
+    def look(self, files: Collection[Loaded]) -> SendResult:
+        """End what is over, see to the thresholds of each declaration, remind people, and send all that is due."""
+        migrate(self.dsn)
+        problems = []
+        with transaction(self.dsn) as cursor:
             alerts.settle(cursor, None)
-        for pipeline in pipelines:
-            with transaction(self.dsn) as cursor:
-                self._watch(cursor, pipeline)
-        return self.send()
+        right = [one.right for one in files if one.right is not None]
+        for pipeline in right:
+            try:
+                self._watch(pipeline)
+            except Exception as error:  # noqa: BLE001 - the other pipelines' alerts are sent all the same
+                problems.append(f"{pipeline.name}: its thresholds could not be looked at: {in_short(error)}")
+        with transaction(self.dsn) as cursor:
+            alerts.end_thresholds_beyond(cursor, {one.name for one in files}, "no file declares the pipeline")
+            repeats = {one.name: one.alert_repeat for one in right}
+            alerts.remind(cursor, repeats, otherwise=Pipeline.alert_repeat)
+        done = self.send()
+        return replace(done, problems=(*problems, *done.problems))
 
-    def _watch(self, cursor: Cursor, pipeline: Pipeline) -> None:
-        for kind, trouble in watch.found(cursor, pipeline).items():
-            if trouble is None:
-                alerts.end_trouble(cursor, pipeline.name, kind, "", "it is as declared again")
-            else:
-                alerts.open_alert(cursor, trouble, self.destinations, again=False)
-        if pipeline.alert_repeat is not None:
-            alerts.remind(cursor, pipeline.name, pipeline.alert_repeat)
+    def _watch(self, pipeline: Pipeline) -> None:
+        with transaction(self.dsn) as cursor:
+            for kind, trouble in watch.found(cursor, pipeline).items():
+                if trouble is None:
+                    alerts.end_trouble(cursor, pipeline.name, kind, "", "it is as declared again")
+                else:
+                    alerts.open_alert(cursor, trouble, self.destinations, again=False)
 
-    def send(self, pipeline: str | None = None) -> Delivered:
-        """Send the messages that are due, each in a transaction of its own; what is not taken stays."""
-        sent, after, problems = 0, 0, []
+    def send(self, pipeline: str | None = None, *, within: float = math.inf) -> SendResult:
+        """Send the messages that are due, and begin none after so many seconds; what is not taken stays."""
+        sent, problems, until = 0, [], time.monotonic() + within
         channels = {one.name: one for one in self.channels}
-        while channels:
+        while channels and time.monotonic() < until:
             with transaction(self.dsn) as cursor:
-                due = alerts.next_due(cursor, list(channels), after=after, pipeline=pipeline)
-                if due is None:
-                    break
-                after = due.message_id
-                if (problem := self._hand_over(cursor, due, channels[due.destination])) is None:
-                    sent += 1
-                    continue
-            problems.append(f"{due.destination}: {problem}")
-            del channels[due.destination]  # it would not take the next one either
-        return Delivered(sent=sent, problems=tuple(problems))
+                due = alerts.claim(cursor, list(channels), pipeline)
+            if due is None:
+                break
+            page = self.page_of(due.alert.pipeline) if due.on_record else None
+            problem = refusal(
+                channels[due.destination].send, Notice(event=due.event, trouble=due.alert, page=page)
+            )
+            with transaction(self.dsn) as cursor:
+                alerts.note(cursor, due, problem)
+            if problem is None:
+                sent += 1
+            else:
+                problems.append(f"{due.destination}: {problem}")
+                del channels[due.destination]  # it would not take the next one either
+        return SendResult(sent=sent, problems=tuple(problems))
 
-    def _hand_over(self, cursor: Cursor, due: Message, channel: Channel) -> str | None:
-        """Send one message; return why it was not taken, if so."""
-        notice = Notice(event=due.event, trouble=due.alert, page=self.page_of(due.alert.pipeline))
-        try:
-            channel.send(notice)
-        except NotTaken as refused:
-            alerts.not_taken(cursor, due, str(refused))
-            return str(refused)
-        alerts.sent(cursor, due)
-        return None
+
+def refusal(send: Callable[[Notice], None], notice: Notice) -> str | None:
+    """Send a message; return why it was not taken, if so, without any text of a library's, which may name an address."""
+    try:
+        send(notice)
+    except NotTaken as refused:
+        return str(refused)
+    except Exception as error:  # noqa: BLE001 - it is on record, and the other destinations are told
+        return f"it could not be sent ({type(error).__name__})"
+    return None
 
 
 def fit(trouble: Trouble) -> Trouble:
@@ -133,22 +136,24 @@ def fit(trouble: Trouble) -> Trouble:
     return replace(trouble, text="\n".join(map(visible, lines))[:LONGEST], about=visible(trouble.about))
 
 
-def send_unrecorded(channels: Sequence[Channel], trouble: Trouble) -> Delivered:
-    """Send a trouble where the ledger can't be had: each destination gets TRIES, within seconds, and no more later."""
-    sent, problems = 0, []
-    notice = Notice(event="triggered", trouble=fit(trouble))
-    for channel in channels:
-        try:
-            _tries(channel.send, notice)
-            sent += 1
-        except NotTaken as refused:
-            problems.append(f"{channel.name}: {refused}")
-    return Delivered(sent=sent, problems=tuple(problems))
+def send_unrecorded(channels: Sequence[Channel], troubles: Iterable[Trouble], *, within: float) -> SendResult:
+    """Send troubles where the ledger can't be had: each destination gets TRIES, none again after so many seconds."""
+    sent, problems, until = 0, [], time.monotonic() + within
+    for notice in (Notice(event="triggered", trouble=fit(one)) for one in troubles):
+        for channel in channels:
+            if problem := _tried(channel, notice, within=until - time.monotonic()):
+                problems.append(f"{channel.name}: {problem}")
+            else:
+                sent += 1
+    return SendResult(sent=sent, problems=tuple(problems))
 
 
-_tries = Retrying(
-    retry=retry_if_exception_type(NotTaken),
-    stop=stop_after_attempt(TRIES),
-    wait=wait_exponential(multiplier=1),
-    reraise=True,
-)
+def _tried(channel: Channel, notice: Notice, *, within: float) -> str | None:
+    """Try to send a message, at least once; return why it was not taken the last time, if so."""
+    tries = Retrying(
+        retry=retry_if_result(bool),
+        stop=stop_after_attempt(TRIES) | stop_after_delay(within),
+        wait=wait_exponential(multiplier=1),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )
+    return tries(refusal, channel.send, notice)

@@ -41,6 +41,11 @@ class Loaded:
         """Return the pipeline's name; where the file can't be loaded, its own."""
         return self.pipeline.name if self.pipeline is not None else self.file.stem
 
+    @property
+    def right(self) -> Pipeline | None:
+        """Return the pipeline where nothing is wrong with it."""
+        return None if self.wrong else self.pipeline
+
 
 def load_files(folders: Iterable[Path]) -> list[Loaded]:
     """Load every file of `folders`, each with all that is wrong with it: clashes with other files are so of either.
@@ -83,9 +88,7 @@ def loadable(folders: Iterable[Path]) -> dict[str, Pipeline]:
 
     What is wrong with others is for `load_pipelines`; a folder that is not there raises SetupError here, too.
     """
-    return {
-        one.name: one.pipeline for one in load_files(folders) if one.pipeline is not None and not one.wrong
-    }
+    return {one.name: one.right for one in load_files(folders) if one.right is not None}
 
 
 def loadable_alone(name: str, folders: Iterable[Path]) -> dict[str, Pipeline]:

@@ -22,8 +22,8 @@ CREATE UNIQUE INDEX one_open_alert ON sluice.alert (pipeline, kind, about) WHERE
 COMMENT ON TABLE sluice.alert IS 'Troubles that people are told of; one is open, at most, of each pipeline, kind and matter';
 COMMENT ON COLUMN sluice.alert.alert_id IS 'Number of the alert, as `sluice alerts` has it';
 COMMENT ON COLUMN sluice.alert.pipeline IS 'The pipeline, which may be too broken to be on record';
-COMMENT ON COLUMN sluice.alert.kind IS 'failed, question, waiting, quarantine, dropped, drift, deadline, freshness or volume';
-COMMENT ON COLUMN sluice.alert.about IS 'What tells troubles of one kind apart, such as audit; empty: nothing has to';
+COMMENT ON COLUMN sluice.alert.kind IS 'failed, question, waiting, quarantine, dropped, drift, consumer, deadline, freshness or volume';
+COMMENT ON COLUMN sluice.alert.about IS 'What tells troubles of one kind apart, such as audit or a consumer; empty: nothing has to';
 COMMENT ON COLUMN sluice.alert.known_as IS 'Its key to whoever is told of it: a pipeline that is renamed has another from then on';
 COMMENT ON COLUMN sluice.alert.text IS 'What was found when it was last found';
 COMMENT ON COLUMN sluice.alert.times IS 'How often it was found since it is open';
@@ -42,6 +42,7 @@ CREATE TABLE sluice.alert_message (
     event           text NOT NULL CHECK (event IN ('triggered', 'reminder', 'acknowledged', 'resolved')),
     made_at         timestamptz NOT NULL DEFAULT now(),
     due_at          timestamptz NOT NULL DEFAULT now(),
+    under_way       boolean NOT NULL DEFAULT false,
     tries           integer NOT NULL DEFAULT 0,
     problem         text,
     sent_at         timestamptz
@@ -55,6 +56,10 @@ COMMENT ON COLUMN sluice.alert_message.destination IS 'slack, teams, pagerduty, 
 COMMENT ON COLUMN sluice.alert_message.event IS 'What it tells: triggered, reminder, acknowledged or resolved';
 COMMENT ON COLUMN sluice.alert_message.made_at IS 'When it was written';
 COMMENT ON COLUMN sluice.alert_message.due_at IS 'When it is tried next, unless it was sent';
+COMMENT ON COLUMN sluice.alert_message.under_way IS 'Whether a sender has it, until due_at, or died with it';
 COMMENT ON COLUMN sluice.alert_message.tries IS 'How often it was not taken';
 COMMENT ON COLUMN sluice.alert_message.problem IS 'Why it was not taken the last time, without any address';
 COMMENT ON COLUMN sluice.alert_message.sent_at IS 'When it was taken; null: not yet';
+
+-- A look asks for the stream's deliveries of some weeks, every five minutes.
+CREATE INDEX delivery_of_stream ON sluice.delivery (pipeline, committed_at) WHERE kind = 'stream';

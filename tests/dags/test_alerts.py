@@ -130,7 +130,7 @@ def test_consumers_that_fell_behind_are_alerted_of_and_no_name_is_taken_for_a_te
     late = "consumer {{ 7 * 7 }} {% is 3:00:00 behind, more than 2:00:00"
     with webhook() as inbox:
         monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
-        task._alert(Summary(pipeline="taps", stream="", run="", late_consumers=[late]))
+        task._alert(Summary(pipeline="taps", stream="", run="", late_consumers={"{{ 7 * 7 }}": late}))
     text = f"taps: {late}; `sluice consumers taps` lists all of them"
     assert told(inbox) == [{"kind": "consumer", "pipeline": "taps", "text": text}]
 

@@ -14,19 +14,23 @@ from typing import Any
 
 import pytest
 
-from etl.alerts.channels import chat
-from etl.alerts.outbox import Outbox
+from etl.alerts.channels import Channel, chat
+from etl.alerts.notice import Notice
+from etl.alerts.outbox import Outbox, SendResult
 from etl.common.database import transaction
 from etl.common.settings import Settings, same_place
 from etl.ledger.telemetry import alerts
 from etl.ledger.telemetry.alerts import Trouble
-from etl.pipeline import Freshness, Pipeline, Volume
+from etl.pipeline import Airflow, Freshness, Pipeline, Volume
+from etl.pipeline.loader import Loaded
 from tests.support import arrow_driver, commands
 from tests.support.ledger_rows import RUN, STREAM, Ledger
 from tests.support.receivers import Receiver, receiving
+from tests.support.waiting import until
 
 FAILED = Trouble(pipeline="taps", kind="failed", text="taps failed: exit code 70")
 HOUR = dt.timedelta(hours=1)
+WAITS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 @dataclass(kw_only=True)
@@ -39,8 +43,8 @@ class Told:
     outbox: Outbox = field(init=False)
 
     def __post_init__(self) -> None:
-        ways = (chat("slack", lambda: self.slack.address), chat("webhook", lambda: self.ours.address))
-        self.outbox = Outbox(dsn=self.ledger.dsn, channels=ways)
+        channels = (chat("slack", lambda: self.slack.address), chat("webhook", lambda: self.ours.address))
+        self.outbox = Outbox(dsn=self.ledger.dsn, destinations=["slack", "webhook"], channels=channels)
 
     @property
     def events(self) -> list[str]:
@@ -67,6 +71,17 @@ class Told:
             *(by, by, by),
         )
 
+    def tell(self, *troubles: Trouble) -> SendResult:
+        self.outbox.tell("taps", troubles)
+        return self.outbox.send()
+
+    def settle(self) -> None:
+        self.tell()
+
+    def look(self, *pipelines: Pipeline) -> SendResult:
+        """Look as where each is declared by a file, and nothing is wrong with it."""
+        return self.outbox.look([Loaded(file=Path("taps.py"), pipeline=one, wrong=()) for one in pipelines])
+
     def acknowledge(self) -> None:
         with transaction(self.ledger.dsn) as cursor:
             alerts.acknowledge(cursor, [self.number], "ann")
@@ -74,7 +89,7 @@ class Told:
 
     def remind(self) -> None:
         with transaction(self.ledger.dsn) as cursor:
-            alerts.remind(cursor, "taps", HOUR)
+            alerts.remind(cursor, {"taps": HOUR}, otherwise=None)
         self.outbox.send()
 
 
@@ -87,8 +102,8 @@ def told(dsn: str) -> Iterator[Told]:
 
 
 def test_a_trouble_is_told_once_reminded_of_and_told_to_be_over(told: Told) -> None:
-    told.outbox.tell(FAILED)
-    told.outbox.tell(FAILED)  # the next run fails, too
+    told.tell(FAILED)
+    told.tell(FAILED)  # the next run fails, too
     told.remind()
     assert told.titles == ["taps: failed"]
     told.later(HOUR)
@@ -96,22 +111,22 @@ def test_a_trouble_is_told_once_reminded_of_and_told_to_be_over(told: Told) -> N
     told.remind()
     assert told.titles[1:] == ["Still open: taps: failed"]
     assert "found 2 times" in told.messages[-1]["notes"][0]
-    told.outbox.settle()
+    told.settle()
     assert len(told.events) == 2
     number = told.ledger.deliver()
-    told.outbox.settle()
-    told.outbox.settle()
+    told.settle()
+    told.settle()
     assert told.titles[2:] == ["Resolved: taps: failed"]
     assert told.events == ["triggered", "reminder", "resolved"]
     assert {one["key"] for one in told.messages} == {"sluice/taps/failed"}
     assert told.messages[-1]["notes"][0].endswith(f"delivery {number} came")
-    told.outbox.tell(FAILED)
+    told.tell(FAILED)
     assert told.events[3:] == ["triggered"]
 
 
 def test_what_is_not_taken_is_sent_again_and_holds_up_no_other(told: Told) -> None:
     told.slack.answer = 503
-    done = told.outbox.tell(FAILED)
+    done = told.tell(FAILED)
     assert (done.sent, done.problems) == (1, ("slack: it answered 503 Service Unavailable",))
     told.slack.answer = 200
     assert told.outbox.send().sent == 0, "not before its pause"
@@ -123,10 +138,10 @@ def test_what_is_not_taken_is_sent_again_and_holds_up_no_other(told: Told) -> No
 
 def test_who_was_not_told_of_a_trouble_is_not_told_that_it_is_over(told: Told) -> None:
     told.slack.answer = 503
-    told.outbox.tell(FAILED)
+    told.tell(FAILED)
     told.ledger.deliver()
     told.slack.answer = 200
-    told.outbox.settle()
+    told.settle()
     assert told.events == ["triggered", "resolved"]
     told.later(HOUR)
     told.outbox.send()
@@ -134,17 +149,17 @@ def test_who_was_not_told_of_a_trouble_is_not_told_that_it_is_over(told: Told) -
 
 
 def test_who_takes_a_trouble_up_ends_its_reminders_but_not_the_trouble(told: Told) -> None:
-    told.outbox.tell(FAILED)
+    told.tell(FAILED)
     told.acknowledge()
     told.acknowledge()
     assert told.events == ["triggered", "acknowledged"]
     assert told.messages[-1]["notes"] == ["ann has taken it up"]
     told.later(HOUR)
     told.remind()
-    told.outbox.tell(FAILED)
+    told.tell(FAILED)
     assert len(told.events) == 2
     told.ledger.deliver()
-    told.outbox.settle()
+    told.settle()
     assert told.titles[2:] == ["Resolved: taps: failed"]
 
 
@@ -174,34 +189,147 @@ def test_two_senders_send_a_message_once(told: Told) -> None:
 def test_a_batch_ends_the_trouble_that_it_does_not_have(
     told: Told, kind: str, bad: dict[str, Any] | None, good: dict[str, Any]
 ) -> None:
-    told.outbox.tell(Trouble(pipeline="taps", kind=kind, text="see", share_limit=0.5))
+    told.tell(Trouble(pipeline="taps", kind=kind, text="see", share_limit=0.5))
     if bad is not None:
-        told.ledger.deliver(**bad)
-        told.outbox.settle()
-        told.outbox.tell(Trouble(pipeline="taps", kind=kind, text="see", share_limit=0.5))
+        for _ in range(2):
+            told.ledger.deliver(**bad)
+            told.settle()
         assert told.events == ["triggered"]
     told.ledger.deliver(**good)
-    told.outbox.settle()
+    told.settle()
     assert told.events == ["triggered", "resolved"]
+
+
+def test_what_is_under_way_while_its_trouble_ends_is_sent_and_then_its_end(told: Told) -> None:
+    told.outbox.tell("taps", [FAILED])
+    for_slack = {"destinations": ["slack"], "pipeline": None}
+    with transaction(told.ledger.dsn) as cursor:
+        under_way = alerts.claim(cursor, **for_slack)
+    with transaction(told.ledger.dsn) as cursor:
+        assert alerts.claim(cursor, **for_slack) is None, "another has it"
+        alerts.resolve(cursor, [told.number], "ann ended it")
+    assert under_way is not None
+    assert told.outbox.send().sent == 0, "nobody else has been told, and the end waits for what is under way"
+    with transaction(told.ledger.dsn) as cursor:
+        alerts.note(cursor, under_way, None)
+    told.outbox.send()
+    assert (told.titles, told.events) == (["Resolved: taps: failed"], [])
+
+
+def test_what_a_sender_died_with_is_sent_by_another(told: Told) -> None:
+    told.outbox.tell("taps", [FAILED])
+    with transaction(told.ledger.dsn) as cursor:
+        alerts.claim(cursor, ["slack"], None)
+    assert told.outbox.send().sent == 1
+    told.later(HOUR)
+    assert told.outbox.send().sent == 1
+    assert (told.titles, told.events) == (["taps: failed"], ["triggered"])
+
+
+def test_no_transaction_is_open_while_a_destination_answers(told: Told) -> None:
+    open_ones = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
+    )
+    seen = []
+
+    def send(_: Notice) -> None:
+        seen.append(told.ledger.execute(f"{open_ones} AND pid <> pg_backend_pid()"))
+
+    own = Channel(name="webhook", send=send)
+    replace(told.outbox, channels=[own]).tell("taps", [FAILED])
+    assert replace(told.outbox, channels=[own]).send().sent == 1
+    assert seen == [[(0,)]]
+
+
+def test_a_channel_that_fails_in_a_way_of_its_own_holds_up_no_other(told: Told) -> None:
+    def send(_: Notice) -> None:
+        raise LookupError("http://127.0.0.1/secret")
+
+    broken = replace(told.outbox, channels=[Channel(name="slack", send=send), *told.outbox.channels[1:]])
+    broken.tell("taps", [FAILED])
+    assert broken.send() == SendResult(sent=1, problems=("slack: it could not be sent (LookupError)",))
+    assert broken.send() == SendResult(sent=0, problems=()), "it has a pause"
+    assert told.events == ["triggered"]
+
+
+def test_no_message_is_begun_after_its_time_and_what_is_left_is_sent_by_the_next(told: Told) -> None:
+    told.outbox.tell("taps", [FAILED])
+    assert told.outbox.send(within=0) == SendResult(sent=0, problems=())
+    assert told.outbox.send().sent == 2
+
+
+def test_who_is_told_from_elsewhere_has_a_message_too(told: Told) -> None:
+    told.tell(FAILED)
+    here = replace(told.outbox, channels=told.outbox.channels[1:])
+    here.tell("taps", [replace(FAILED, kind="drift")])
+    assert here.send().sent == 1
+    assert told.titles == ["taps: failed"]
+    assert told.outbox.send().sent == 1
+    assert told.titles[1:] == ["taps: drift"]
+
+
+def test_two_that_look_at_once_remind_once(told: Told) -> None:
+    told.tell(FAILED)
+    told.later(HOUR)
+
+    def remind() -> None:
+        with transaction(told.ledger.dsn) as cursor:
+            alerts.remind(cursor, {"taps": HOUR}, otherwise=None)
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction(told.ledger.dsn) as cursor:
+            alerts.remind(cursor, {"taps": HOUR}, otherwise=None)
+            other = pool.submit(remind)
+            until(lambda: told.ledger.execute(WAITS), "the other waits", patience=30)
+        other.result()
+    told.outbox.send()
+    assert told.events == ["triggered", "reminder"]
+
+
+def test_each_consumer_has_an_alert_of_its_own_which_its_lag_counts_up(told: Told) -> None:
+    told.ledger.deliver(at=dt.datetime.now(dt.UTC) - 3 * HOUR)
+    told.ledger.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '2 hours'")
+    for name in ("delays", "sums"):
+        told.ledger.execute("INSERT INTO sluice.consumer (pipeline, name) VALUES ('taps', %s)", name)
+
+    def late(name: str, hours: int) -> Trouble:
+        return Trouble(pipeline="taps", kind="consumer", about=name, text=f"{name} is {hours} hours behind")
+
+    told.tell(late("delays", 3), late("sums", 3))
+    told.tell(late("delays", 6))
+    assert [one["key"] for one in told.messages] == [
+        "sluice/taps/consumer/delays",
+        "sluice/taps/consumer/sums",
+    ]
+    told.ledger.execute(
+        "UPDATE sluice.consumer SET commit_seq = 1, delivery_id = 1, moved_at = now() WHERE name = 'sums'"
+    )
+    told.settle()
+    [over] = told.messages[2:]
+    assert (over["event"], over["key"]) == ("resolved", "sluice/taps/consumer/sums")
+    with transaction(told.ledger.dsn) as cursor:
+        [open_one] = alerts.alerts(cursor, "taps")
+    assert (open_one.alert.about, open_one.alert.times) == ("delays", 2)
 
 
 def test_a_run_without_a_batch_ends_what_kept_runs_from_their_end(told: Told) -> None:
     beside = Trouble(pipeline="taps", kind="failed", about="replays", text="the replay failed")
-    told.outbox.tell(FAILED)
-    told.outbox.tell(beside)
-    told.outbox.tell(Trouble(pipeline="taps", kind="quarantine", text="too much", share_limit=0.5))
-    told.outbox.tell(Trouble(pipeline="taps", kind="failed", about="audit", text="they differ"))
+    told.tell(FAILED)
+    told.tell(beside)
+    told.tell(Trouble(pipeline="taps", kind="quarantine", text="too much", share_limit=0.5))
+    told.tell(Trouble(pipeline="taps", kind="failed", about="audit", text="they differ"))
     ended = "UPDATE sluice.run SET ended_at = clock_timestamp(), outcome = %s WHERE run_id = %s"
     told.ledger.execute(ended, "ServiceAway", RUN)
-    told.outbox.settle()
+    told.settle()
     assert told.events == ["triggered"] * 4
     told.ledger.execute(ended, "done", RUN)
-    told.outbox.settle()
+    told.settle()
     assert [(one["event"], one["key"]) for one in told.messages[4:]] == [("resolved", FAILED.key)]
     told.ledger.execute("UPDATE sluice.run SET kind = 'replay' WHERE run_id = %s", RUN)
-    told.outbox.settle("taps")
+    told.settle()
     assert told.messages[5]["key"] == beside.key
     told.outbox.end("taps", "failed", "audit", "an audit found no difference")
+    told.outbox.send()
     assert told.messages[6]["notes"][0].endswith("an audit found no difference")
 
 
@@ -211,13 +339,13 @@ def test_a_decision_ends_a_question(told: Told) -> None:
         " VALUES (%s, 1, 'taps', '{share}', '')",
         STREAM,
     )
-    told.outbox.tell(Trouble(pipeline="taps", kind="question", text="what now?"))
-    told.outbox.tell(FAILED)
+    told.tell(Trouble(pipeline="taps", kind="question", text="what now?"))
+    told.tell(FAILED)
     told.ledger.execute(
         "UPDATE sluice.stopped_batch SET decision = 'accept', decided_by = 'ann', why = 'fine',"
         " decided_at = clock_timestamp()"
     )
-    told.outbox.settle()
+    told.settle()
     assert [one["kind"] for one in told.messages[2:]] == ["question"]
     assert told.messages[2]["notes"][0].endswith("ann decided")
 
@@ -231,7 +359,7 @@ def test_a_look_finds_what_is_late_and_little_reminds_and_tells_what_is_over(tol
     watched = pipeline(
         freshness=Freshness(within=HOUR), volume=Volume(weeks=3, at_least=2), alert_repeat=2 * HOUR
     )
-    told.outbox.look([watched])
+    told.look(watched)
     assert told.events == [], "nothing was ever delivered"
     noon = now.replace(hour=12, minute=0) - dt.timedelta(days=1)
     for week in (2, 1):
@@ -240,7 +368,7 @@ def test_a_look_finds_what_is_late_and_little_reminds_and_tells_what_is_over(tol
     told.ledger.deliver(30, at=noon)
     told.ledger.deliver(19, at=noon)
     for _ in range(2):
-        told.outbox.look([watched])
+        told.look(watched)
     assert [(one["event"], one["kind"]) for one in told.messages] == [
         ("triggered", "freshness"),
         ("triggered", "volume"),
@@ -252,23 +380,56 @@ def test_a_look_finds_what_is_late_and_little_reminds_and_tells_what_is_over(tol
     assert "longer ago than `freshness` allows" in told.messages[0]["text"]
     told.later(2 * HOUR)
     told.ledger.deliver()
-    told.outbox.look([watched])
+    told.look(watched)
     assert [(one["event"], one["kind"]) for one in told.messages[2:]] == [
         ("resolved", "freshness"),
         ("reminder", "volume"),
     ]
     told.later(2 * HOUR)
-    told.outbox.look([replace(watched, alert_repeat=None)])
+    told.look(replace(watched, alert_repeat=None))
     assert len(told.events) == 4
-    told.outbox.look([pipeline()])
+    told.look(pipeline())
     assert told.events[4:] == ["resolved"], "it is declared no more"
-    told.outbox.look([watched])
+    told.look(watched)
     told.ledger.execute(
         "UPDATE sluice.pipeline SET retired_at = now(), retired_by = 'ann', retired_why = 'moved'"
     )
-    told.outbox.look([watched])
-    told.outbox.look([watched])
+    told.look(watched)
+    told.look(watched)
     assert told.events[5:] == ["triggered", "resolved"]
+
+
+def test_a_pipeline_that_can_not_be_looked_at_keeps_no_other_alert_back(told: Told) -> None:
+    told.outbox.tell("taps", [FAILED])
+    broken = pipeline(freshness=Freshness(within=HOUR), airflow=Airflow(time_zone="Nowhere/City"))
+    told.ledger.deliver(at=dt.datetime.now(dt.UTC) - 3 * HOUR)
+    told.outbox.tell("taps", [Trouble(pipeline="taps", kind="drift", text="new")])
+    done = told.look(broken, replace(pipeline(), name="others"))
+    assert done.sent == 4
+    [problem] = done.problems
+    assert problem.startswith("taps: its thresholds could not be looked at: ")
+
+
+def test_people_are_reminded_of_a_pipeline_whose_file_is_broken_or_gone_and_its_thresholds_end_with_it(
+    told: Told,
+) -> None:
+    told.tell(FAILED, Trouble(pipeline="taps", kind="freshness", text="late"))
+    told.later(4 * HOUR)
+    broken = Loaded(file=Path("taps.py"), pipeline=None, wrong=("it is no Python",))
+    told.outbox.look([broken])
+    assert told.events[2:] == ["reminder", "reminder"]
+    told.look()
+    assert [(one["event"], one["kind"]) for one in told.messages[4:]] == [("resolved", "freshness")]
+    told.look()
+    assert len(told.events) == 5, "their last message is not four hours old"
+
+
+def test_a_page_is_named_of_a_pipeline_that_is_on_record(told: Told) -> None:
+    box = replace(told.outbox, page_of=lambda name: f"https://airflow.example.org/{name}/")
+    box.tell("taps", [FAILED])
+    box.tell("others", [replace(FAILED, pipeline="others")])
+    assert box.send().sent == 4
+    assert ["https://airflow" in body.decode() for _, body in told.slack.taken] == [True, False]
 
 
 def test_the_commands_list_acknowledge_resolve_and_send(
@@ -283,7 +444,7 @@ def test_the_commands_list_acknowledge_resolve_and_send(
         return commands.sluice(("alerts", *words), None, environment=environment, folder=tmp_path)
 
     told.ours.answer = 500
-    told.outbox.tell(replace(FAILED, text="[bold]it failed"))
+    told.tell(replace(FAILED, text="[bold]it failed"))
     listed = sluice("list")
     number = str(told.number)
     assert "[bold]it failed" in listed.stdout

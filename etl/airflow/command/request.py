@@ -91,7 +91,7 @@ def run_requested(
         if summary.unknown or summary.missing:
             summary.drifted = tries.new_drift(dsn, pipeline.name, summary.deliveries)
         if pipeline.alert_consumer_lag:
-            summary.late_consumers = [str(one) for one in newly_late(dsn, pipeline.name)]
+            summary.late_consumers = {one.consumer: str(one) for one in newly_late(dsn, pipeline.name)}
         if summary.run or task_try.release:  # of a release an earlier try may have done all
             untold = tries.untold(dsn, pipeline.name, task_try)
             summary.unreported, summary.unreported_batches = (

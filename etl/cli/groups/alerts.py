@@ -126,7 +126,8 @@ def resolve(numbers: Numbers, why: Why) -> None:
 @app.command()
 def send() -> None:
     """Look for what is late, too little or over, and send what is due; for where no Airflow does so every five minutes."""
-    from etl.pipeline import load_pipelines, loadable
+    from etl.pipeline import load_pipelines
+    from etl.pipeline.loader import load_files
 
     workspace = open_workspace()
     box = _outbox(workspace)
@@ -136,24 +137,25 @@ def send() -> None:
             remedy="set SLUICE_ALERT_SLACK, or another place of docs/alerts.md; Airflow's Connections are for Airflow alone",
         )
     folders = workspace.settings.pipelines
-    done = box.look(loadable(folders).values())
+    done = box.look(load_files(folders))
     out.print(f"{pluralize(done.sent, 'message')} sent")
     if done.problems:
         raise ServiceAway(
-            f"Alerts were not taken: {'; '.join(done.problems)}",
+            f"Alerts are left: {'; '.join(done.problems)}",
             remedy="`sluice alerts send` sends them again, and so does Airflow",
         )
     load_pipelines(folders)  # a declaration that is not right is told after the others
 
 
 def _outbox(workspace: Workspace) -> Outbox:
-    """Return the outbox, with the channels that the settings alone lead to."""
+    """Return the outbox, with the channels that the settings alone lead to; Airflow has those of its Connections."""
+    from etl.alerts.destinations import channels, named
     from etl.alerts.outbox import Outbox
-    from etl.alerts.places import channels
     from etl.common.migrations import migrate
 
     migrate(workspace.services.postgres)
-    return Outbox(dsn=workspace.services.postgres, channels=channels(workspace.settings))
+    settings = workspace.settings
+    return Outbox(dsn=workspace.services.postgres, destinations=named(settings), channels=channels(settings))
 
 
 def _require(done: list[int], numbers: list[int], what: str) -> None:
@@ -170,7 +172,7 @@ def _tell(box: Outbox, said: str) -> None:
     """Print what was done, and send it at once as far as the settings alone lead; Airflow sends the rest."""
     out.print(said)
     for problem in box.send().problems:
-        err.print(shown(f"not taken yet by {problem}; it is sent again"))
+        err.print(shown(f"not taken yet: {problem}; it is sent again"))
 
 
 def _these(numbers: list[int]) -> str:

@@ -6,11 +6,11 @@ Every function takes a cursor inside the caller's transaction.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from etl.common.database import Cursor, row, rows
+from etl.common.database import Cursor, row, row_as, rows
 from etl.common.statements import Statements
 
 STATEMENTS = Statements(__name__)
@@ -61,6 +61,7 @@ class Message:
     message_id: int
     destination: str
     event: Event
+    on_record: bool  # whether the ledger has its pipeline
     alert: Alert
 
 
@@ -131,35 +132,54 @@ def _told_on(cursor: Cursor, event: Event) -> list[int]:
     """Tell of the alerts that a statement returned all who know of them; return their numbers."""
     numbers = [number for (number,) in cursor.fetchall()]
     if numbers:
+        STATEMENTS.execute(cursor, "drop_untold", alerts=numbers)
         STATEMENTS.execute(cursor, "tell_who_knows", alerts=numbers, event=event)
     return numbers
 
 
-def remind(cursor: Cursor, pipeline: str, every: dt.timedelta) -> None:
-    """Write a reminder of the pipeline's alerts that nobody has taken up, where the last message is `every` old."""
-    STATEMENTS.execute(cursor, "remind", pipeline=pipeline, every=every)
+def end_thresholds_beyond(cursor: Cursor, pipelines: Collection[str], by: str) -> list[int]:
+    """End the open alerts of thresholds of all other pipelines; return them."""
+    STATEMENTS.execute(cursor, "thresholds_beyond", pipelines=list(pipelines))
+    return resolve(cursor, [number for (number,) in cursor.fetchall()], by)
 
 
-def next_due(
-    cursor: Cursor, destinations: Sequence[str], *, after: int, pipeline: str | None
-) -> Message | None:
-    """Return the next message behind `after` that is to be sent, locked until the transaction ends; None: no other."""
-    STATEMENTS.execute(cursor, "next_due", destinations=list(destinations), after=after, pipeline=pipeline)
+def remind(
+    cursor: Cursor, repeats: Mapping[str, dt.timedelta | None], *, otherwise: dt.timedelta | None
+) -> None:
+    """Write a reminder of each alert that nobody has taken up, where the last message is as old as `repeats` says.
+
+    That is by pipeline, of the others `otherwise`; None for never.
+    """
+    STATEMENTS.execute(cursor, "lock_waiting")
+    waiting = [number for (number,) in cursor.fetchall()]
+    given = {"pipelines": list(repeats), "repeats": list(repeats.values())}
+    STATEMENTS.execute(cursor, "remind", alerts=waiting, otherwise=otherwise, **given)
+
+
+def claim(cursor: Cursor, destinations: Sequence[str], pipeline: str | None) -> Message | None:
+    """Claim the next message that is due, so that no other sender has it within minutes; None: there is none.
+
+    Once the transaction has ended it is to be sent, and what became of it noted.
+    """
+    STATEMENTS.execute(cursor, "claim", destinations=list(destinations), pipeline=pipeline)
     found = row(cursor)
     if found is None:
         return None
-    own = {name: found.pop(name) for name in ("message_id", "destination", "event")}
+    own = {name: found.pop(name) for name in ("message_id", "destination", "event", "on_record")}
     return Message(alert=Alert(**found), **own)
 
 
-def sent(cursor: Cursor, message: Message) -> None:
-    """Note that the destination has taken the message."""
-    STATEMENTS.execute(cursor, "sent", message=message.message_id)
+def note(cursor: Cursor, message: Message, problem: str | None) -> None:
+    """Note that the destination has taken the message, or by what problem it has not; then it is tried again later."""
+    if problem is None:
+        STATEMENTS.execute(cursor, "sent", message=message.message_id)
+    else:
+        STATEMENTS.execute(cursor, "not_taken", message=message.message_id, problem=problem)
 
 
-def not_taken(cursor: Cursor, message: Message, problem: str) -> None:
-    """Note why the message was not taken; it is tried again later."""
-    STATEMENTS.execute(cursor, "not_taken", message=message.message_id, problem=problem)
+def alert(cursor: Cursor, pipeline: str, number: int) -> Alert | None:
+    """Return the pipeline's alert of this number; None: it has none."""
+    return row_as(STATEMENTS.execute(cursor, "alert", pipeline=pipeline, alert=number), Alert)
 
 
 def alerts(

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from psycopg2.extensions import parse_dsn
 
-from etl.alerts.places import named
+from etl.alerts.destinations import named
 from etl.common.database import connect
 from etl.common.errors import SetupError
 from etl.common.paths import temporary_folder

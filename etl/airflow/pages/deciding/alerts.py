@@ -39,5 +39,5 @@ def take_up(dsn: str, choice: AlertChoice, *, who: str) -> None:
 
 def _open(cursor: Cursor, choice: AlertChoice) -> Alert | None:
     """Return the alert where it is of the pipeline, is open, and nobody has taken it up."""
-    found = (one.alert for one in alerts.alerts(cursor, choice.pipeline))
-    return next((one for one in found if one.alert_id == choice.alert and not one.acknowledged_by), None)
+    found = alerts.alert(cursor, choice.pipeline, choice.alert)
+    return None if found is None or found.resolved_by or found.acknowledged_by else found

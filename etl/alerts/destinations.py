@@ -14,8 +14,8 @@ from etl.common.settings import Settings
 def named(settings: Settings) -> list[str]:
     """Return the destinations that the settings name, by an address or by a Connection of Airflow's."""
     own = _secrets(settings)
-    places = [name for name in (*CHATS, "pagerduty") if name in own or name in settings.connections]
-    return [*places, "email"] if settings.alert_email else places
+    posted = [name for name in (*CHATS, "pagerduty") if name in own or name in settings.connections]
+    return [*posted, "email"] if settings.alert_email else posted
 
 
 def channels(
@@ -28,8 +28,8 @@ def channels(
     known = {**_secrets(settings), **(addresses or {})}
     found = [chat(name, known[name]) for name in CHATS if name in known]
     if "pagerduty" in known:
-        place = known.get("pagerduty_address", lambda: settings.alert_pagerduty_address)
-        found.append(pagerduty(known["pagerduty"], place))
+        address = known.get("pagerduty_address", lambda: settings.alert_pagerduty_address)
+        found.append(pagerduty(known["pagerduty"], address))
     if settings.alert_email and settings.alert_smtp:
         found.append(mail(settings.alert_smtp.get_secret_value, recipients(settings)))
     elif settings.alert_email and mails:
