@@ -13,7 +13,7 @@ import pytest
 from psycopg2.extensions import parse_dsn
 from pydantic import SecretStr
 
-from etl.airflow.alerts import notifiers
+from etl.airflow.alerts import notifiers, tell
 from etl.airflow.connections import environment_of, settings_here
 from etl.airflow.operator import SluiceRunOperator
 from etl.airflow.process import Command
@@ -21,7 +21,7 @@ from etl.airflow.retries import NeedsPerson, Retries
 from etl.common.database import transaction
 from etl.common.errors import SetupError
 from etl.common.settings import Settings
-from etl.ledger.telemetry.alerts import alerts
+from etl.ledger.telemetry.alerts import Trouble, alerts
 from etl.services import Services, find_postgres, up
 from tests.support.airflow.by_hand import execute
 from tests.support.airflow.connected import as_connection
@@ -212,6 +212,26 @@ def test_an_alert_is_posted_to_no_file(
     [notifier] = notifiers("failed", "orders", "it failed")
     notifier.notify({})  # type: ignore[typeddict-item]
     assert "our_webhook is no http address" in caplog.text
+
+
+def test_an_alert_that_the_ledger_keeps_is_sent_from_there_alone(
+    monkeypatch: pytest.MonkeyPatch, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept_in(monkeypatch, database)
+    fail = """CREATE FUNCTION sluice.fails() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'away'; END$$;
+        CREATE TRIGGER fails BEFORE UPDATE ON sluice.alert_message EXECUTE FUNCTION sluice.fails()"""
+    with webhook() as inbox:
+        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
+        tell("orders", [Trouble(pipeline="orders", kind="failed", text="it failed")])
+        with transaction(database) as cursor:
+            cursor.execute(fail)
+        tell("orders", [Trouble(pipeline="orders", kind="drift", text="new")])
+        assert [one["kind"] for one in inbox.found] == ["failed"]
+        assert "alerts are kept" in caplog.text
+        with transaction(database) as cursor:
+            cursor.execute("DROP TRIGGER fails ON sluice.alert_message")
+        tell("orders")
+        assert [(one["kind"], one["alert"]) for one in inbox.found] == [("failed", 1), ("drift", 2)]
 
 
 def test_alerts_go_where_connections_say_as_each_service_takes_them(

@@ -134,7 +134,7 @@ def send() -> None:
     if not box.channels:
         raise SetupError(
             "Nothing says where alerts go that a command can reach",
-            remedy="set SLUICE_ALERT_SLACK, or another place of docs/alerts.md; Airflow's Connections are for Airflow alone",
+            remedy="set SLUICE_ALERT_SLACK, or another one of docs/alerts.md; Airflow's Connections are for Airflow alone",
         )
     folders = workspace.settings.pipelines
     done = box.look(load_files(folders))

@@ -13,7 +13,7 @@ INSERT INTO sluice.alert_message (alert_id, destination, event)
 SELECT %(alert)s, unnest(%(destinations)s::text[]), %(event)s
 
 -- name: drop_untold
--- Drops the messages about these alerts that no sender has had: whoever was to get them need not hear any more.
+-- Drops the messages about these alerts that were not taken, but for those that a sender has now.
 DELETE FROM sluice.alert_message WHERE alert_id = ANY (%(alerts)s) AND sent_at IS NULL AND NOT under_way
 
 -- name: tell_who_knows
@@ -22,8 +22,8 @@ INSERT INTO sluice.alert_message (alert_id, destination, event)
 SELECT DISTINCT alert_id, destination, %(event)s FROM sluice.alert_message WHERE alert_id = ANY (%(alerts)s)
 
 -- name: lock_waiting
--- The open alerts that nobody has taken up, locked: of two that look at once the second sees what the first has written.
-SELECT alert_id FROM sluice.alert WHERE resolved_at IS NULL AND acknowledged_at IS NULL ORDER BY alert_id FOR UPDATE
+-- The open alerts that nobody has taken up, locked, but for those that somebody else changes or reminds of at this moment.
+SELECT alert_id FROM sluice.alert WHERE resolved_at IS NULL AND acknowledged_at IS NULL FOR UPDATE SKIP LOCKED
 
 -- name: remind
 -- Writes a reminder of these alerts to whom the last message has gone long enough ago: as its pipeline has it, where null
