@@ -164,12 +164,13 @@ def test_what_was_told_by_either_name_is_told_to_be_over_under_the_key_it_was_op
 ) -> None:
     with receiving() as receiver:
         channel = pagerduty(lambda: "routing", lambda: receiver.address)
-        outbox = Outbox(dsn=events.dsn, channels=[channel])
+        outbox = Outbox(dsn=events.dsn, destinations=[channel.name], channels=[channel])
         for name in ("events", "visits"):  # the latter by a run that was refused before the rename
-            outbox.tell(Trouble(pipeline=name, kind="failed", text="exit code 2"))
-        rename(events.place, "events", "visits", who="Ada")
+            outbox.tell(name, [Trouble(pipeline=name, kind="failed", text="exit code 2")])
         outbox.send()
-        outbox.tell(Trouble(pipeline="visits", kind="failed", text="exit code 70"))
+        rename(events.place, "events", "visits", who="Ada")
+        outbox.tell("visits", [Trouble(pipeline="visits", kind="failed", text="exit code 70")])
+        outbox.send()
         told = [json.loads(body) for _, body in receiver.taken]
     keys = ["sluice/events/failed", "sluice/visits/failed"]
     assert [(one["event_action"], one["dedup_key"]) for one in told] == [
