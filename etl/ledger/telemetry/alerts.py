@@ -152,8 +152,14 @@ def remind(
     """
     STATEMENTS.execute(cursor, "lock_waiting")
     waiting = [number for (number,) in cursor.fetchall()]
-    given = {"pipelines": list(repeats), "repeats": list(repeats.values())}
-    STATEMENTS.execute(cursor, "remind", alerts=waiting, otherwise=otherwise, **given)
+    STATEMENTS.execute(
+        cursor,
+        "remind",
+        alerts=waiting,
+        pipelines=list(repeats),
+        repeats=list(repeats.values()),
+        otherwise=otherwise,
+    )
 
 
 def claim(cursor: Cursor, destinations: Sequence[str], pipeline: str | None) -> Message | None:
