@@ -237,10 +237,9 @@ class Source(ABC):
 
     def counting_none(self, frame: DataFrame) -> DataFrame:
         """Observe a frame that this source did not read as if it had, with no malformed record."""
-        from pyspark.sql import functions as F
 
         for name in self.observations:
-            frame = frame.observe(name, *_counts(F.lit(None).cast("string")))
+            frame = frame.observe(name, *_counts("CAST(NULL AS string)"))
         return frame
 
     def _put_out(self, records: Records, *, counted: bool = True) -> DataFrame:
@@ -293,7 +292,7 @@ class Source(ABC):
         from pyspark.sql import functions as F
 
         stream = self.pipeline.all_streams[name]
-        counts = _counts(F.col(REPORT), F.col(WHY) if stream.holds_good_records else None)
+        counts = _counts(REPORT, WHY if stream.holds_good_records else None)
         if stream.late is not None:
             return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
         return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
@@ -363,16 +362,21 @@ class Source(ABC):
         raise error
 
 
-def _counts(report: Column, why: Column | None = None) -> tuple[Column, ...]:
-    """Return what is observed of rows and reports, and of rows that are held for a reason: `Counted.of` takes it."""
+def _counts(report: str, why: str | None = None) -> tuple[Column, ...]:
+    """Return what is observed of rows and reports, and of rows that are held for a reason: `Counted.of` takes it.
+
+    Both are SQL. All but counts and lists is computed once, of the lists: Spark would interpret it for each row.
+    """
     from pyspark.sql import functions as F
 
-    malformed = F.coalesce(F.sum(F.get_json_object(report, "$.malformed").cast("bigint")), F.lit(0))
+    reports = f"collect_list({report})"
+    each = f"transform({reports}, one -> cast(get_json_object(one, '$.malformed') AS bigint))"
+    malformed = f"aggregate({each}, 0L, (sum, one) -> sum + one)"
     return (
-        (F.count(F.lit(1)) - F.count(report) + malformed).alias("rows"),
-        malformed.alias("malformed"),
-        F.to_json(F.collect_list(report)).alias("reports"),
-        *(() if why is None else (F.count(why).alias("held"),)),
+        F.expr(f"count(1) - size({reports}) + {malformed}").alias("rows"),
+        F.expr(malformed).alias("malformed"),
+        F.expr(f"to_json({reports})").alias("reports"),
+        *(() if why is None else (F.expr(f"count({why})").alias("held"),)),
     )
 
 
