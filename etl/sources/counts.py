@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common.record_columns import DETAIL, MALFORMED_COLUMN, RAW, SOURCE_PATH
-from etl.common.wording import visible
+from etl.common.wording import pluralize, visible
 from etl.spark.watermark import LATE
 
 MOST = 100  # fields that are named; the most frequent ones
@@ -107,7 +107,7 @@ class Counted:
         told, malformed = (sum(one["malformed"] for one in some) for some in (reports, observed))
         if told != malformed:
             raise RuntimeError(
-                f"tasks reported {told:,} malformed records, and Spark summed up {malformed:,}"
+                f"tasks reported {pluralize(told, 'malformed record')}, and Spark summed up {malformed:,}"
             )
         return cls(
             rows=sum(one["rows"] for one in observed),
