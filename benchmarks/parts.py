@@ -23,7 +23,7 @@ from etl.sinks.warehouse.packed_rows import COPY_READ_BYTES
 from etl.sources.files import FileSource
 from etl.sources.kinds.declared import require_files
 from etl.sources.open import open_kind
-from etl.sources.parsing import Reading, ddl_fields, json_rows
+from etl.sources.parsing import ddl_fields, json_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,8 +62,7 @@ class Parts:
     def records(self) -> None:
         """Parse the same records by Sluice's reader, and hand the rows over."""
         source = self._source
-        reading = Reading(carried=source.carried, bounds=source.bounds)
-        records = json_rows(self._records, ddl_fields(SCHEMA, "the events"), reading)
+        records = json_rows(self._records, ddl_fields(SCHEMA, "the events"), source.reading())
         self._reach_python(source._put_out({None: records}))
 
     @property

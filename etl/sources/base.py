@@ -33,7 +33,7 @@ from etl.ledger.inputs import Input
 from etl.pipeline import Pipeline
 from etl.sources.counts import MOST_CARRIED, Counted, Drift
 from etl.sources.evidence import changed
-from etl.sources.parsing import Records, union
+from etl.sources.parsing import Reading, Records, union
 from etl.sources.raw.parts import most_tasks
 from etl.sources.schemas import field_of
 from etl.sources.side_inputs.lookups import SideInputsChanged, versions
@@ -297,10 +297,14 @@ class Source(ABC):
             return *counts, F.count_if(F.col(WHY) == LATE).alias(LATE)
         return (*counts, F.count_if(BEHIND).alias(LATE)) if name in self.late_by else counts
 
-    @property
-    def carried(self) -> int:
-        """Return how many malformed records a task may tell, where each source is read by `most_tasks` at most."""
-        return MOST_CARRIED // (most_tasks(self.spark) * len(self.pipeline.sources))
+    def reading(self, *, malformed: bool = False, tasks: int | None = None, **more: Any) -> Reading:
+        """Say how records are read, by so many `tasks` at most, or by `most_tasks` for each source.
+
+        Where the `malformed` ones are wanted they are rows; else each task reports its share of MOST_CARRIED.
+        """
+        tasks = tasks or most_tasks(self.spark) * len(self.pipeline.sources)
+        carried = None if malformed else MOST_CARRIED // tasks
+        return Reading(carried=carried, holds_unknown=self.holds_unknown, bounds=self.bounds, **more)
 
     @property
     def observations(self) -> Collection[str]:

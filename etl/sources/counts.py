@@ -20,6 +20,7 @@ LONGEST = 100  # characters of a name
 # Malformed records that tasks bring to the driver beside their count, all together: some 200 MB at most.
 MOST_CARRIED = 200_000
 LONGEST_CARRIED = 1_000  # bytes of one, with its file and what is wrong with it, as JSON
+Uris = Callable[[pa.RecordBatch], Iterable[str]]  # of records: where each is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +56,7 @@ class Reporter:
 
     carried: int  # malformed records that may still be told whole
 
-    def report(
-        self, held: pa.RecordBatch, uris: Callable[[pa.RecordBatch], Iterable[str]], drift: Drift
-    ) -> str:
+    def report(self, held: pa.RecordBatch, uris: Uris, drift: Drift) -> str:
         """Write what is malformed of some records and how the others drift, for `Counted.of`; forget the drift.
 
         `held` are the malformed ones, with MALFORMED_COLUMN and DETAIL, and `uris` says where each is.
@@ -66,22 +65,19 @@ class Reporter:
         drift.clear()
         return json.dumps({**told, "held": self._whole(held, uris)}, ensure_ascii=False)
 
-    def _whole(
-        self, held: pa.RecordBatch, uris: Callable[[pa.RecordBatch], Iterable[str]]
-    ) -> Sequence[Mapping[str, str]]:
+    def _whole(self, held: pa.RecordBatch, uris: Uris) -> Sequence[Mapping[str, str]]:
         """Return the records themselves; none once they are more than may be carried, or one is longer."""
         longest = pc.max(pc.binary_length(held[MALFORMED_COLUMN])).as_py() or 0
-        records: list[Mapping[str, str]] = []
         if len(held) <= self.carried and longest <= LONGEST_CARRIED:
             texts = held[MALFORMED_COLUMN].to_pylist(), uris(held), held[DETAIL].to_pylist()
             records = [
                 dict(zip((RAW, SOURCE_PATH, DETAIL), one, strict=True)) for one in zip(*texts, strict=True)
             ]
-        if len(records) < len(held) or any(_bytes_told(one) > LONGEST_CARRIED for one in records):
-            self.carried = 0  # the files have to be read again for one as for many
-            return ()
-        self.carried -= len(records)
-        return records
+            if all(_bytes_told(one) <= LONGEST_CARRIED for one in records):
+                self.carried -= len(records)
+                return records
+        self.carried = 0  # the files have to be read again for one as for many
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

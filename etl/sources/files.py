@@ -23,7 +23,7 @@ from etl.sources.counts import Drift
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
 from etl.sources.landing import source_of
-from etl.sources.parsing import Reading, Records, faults, read_files, read_stream, union
+from etl.sources.parsing import Records, faults, read_files, read_stream, union
 from etl.sources.unreadable import lz4_frames, refuse_colon, unreadable
 from etl.spark.input_files import takes_input_file_name
 from etl.spark.java_errors import Cause, classify
@@ -127,12 +127,8 @@ class FileSource(Source):
         for number, (files, path) in enumerate(zip(self._with_default_limit, paths, strict=True)):
             # Spark asks the name of a file that its log tells as well.
             fields, called = self.fields[files.stream], "*" if anything else split_pattern(files.pattern).name
-            reading = Reading(
-                carried=self.carried,
-                named=files.path is not None,
-                holds_unknown=self.holds_unknown,
-                bounds=self.bounds,
-                wanted=None if anything else self._from_the_start(),
+            reading = self.reading(
+                named=files.path is not None, wanted=None if anything else self._from_the_start()
             )
             frame = read_stream(self.spark, files, fields, path, called, number=number, reading=reading)
             frame = self._with_path(files, frame)
@@ -167,13 +163,11 @@ class FileSource(Source):
         if files.kind == "parquet":
             self._look_at([uri for uri in uris if uri not in self.read_as], fields)
         apart = {uri: read_as for uri in uris if (read_as := self.read_as.get(uri)) is not None}
-        reading = Reading(
-            carried=None if malformed else self.carried,
+        reading = self.reading(
+            malformed=malformed,
             named=files.path is not None,
             broken=broken,
             only_malformed=only_malformed,
-            holds_unknown=self.holds_unknown,
-            bounds=self.bounds,
             read_as=apart,
         )
         frame = read_files(self.spark, files, fields, uris, reading=reading)

@@ -40,10 +40,6 @@ class LiveSource(Source):
     def _records(self, frame: DataFrame, reading: Reading) -> DataFrame:
         """Return the rows of records as they came: the schema's columns and what is `reading`'s."""
 
-    def _reading(self, *, malformed: bool = False) -> Reading:
-        carried = None if malformed else self.carried
-        return Reading(carried=carried, holds_unknown=self.holds_unknown, bounds=self.bounds)
-
     @property
     def transforms_in_query(self) -> bool:
         return False
@@ -57,13 +53,13 @@ class LiveSource(Source):
 
         Raises SetupError for a transform that keeps state, or that Spark can't run as a stream.
         """
-        frame = self._put_out({None: self._records(self.queried, self._reading())})
+        frame = self._put_out({None: self._records(self.queried, self.reading())})
         _refuse_more_than_rows(self.pipeline.name, frame)
         return frame
 
     def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:  # noqa: ARG002
         assert self.batch is not None, "such a source has nothing outside of a micro-batch"
-        return {None: self._records(self.batch, self._reading(malformed=malformed))}
+        return {None: self._records(self.batch, self.reading(malformed=malformed))}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from etl.common.record_bounds import DEFAULT, Bounds
 from etl.common.record_columns import ORIGIN, REPORT, SOURCE_PATH, UNKNOWN
 from etl.pipeline import Files, Lookup
 from etl.pipeline.ddl import ddl_mistake, ddl_place
-from etl.sources.counts import Drift
+from etl.sources.counts import Drift, Uris
 from etl.sources.csv_records.blocks import CsvReader
 from etl.sources.csv_records.dialect import Dialect
 from etl.sources.csv_records.files import CsvFiles
@@ -36,7 +36,6 @@ from etl.sources.raw.origins import origin_column
 from etl.sources.raw.parts import SPARK_FORMAT, SPARK_SCHEMA, parts
 from etl.sources.raw.tasks import (
     Read,
-    Uris,
     all_records,
     beside,
     good_and_report,

@@ -21,7 +21,6 @@ from etl.ledger.offsets import Gap, Range, Reached, one_range_per_partition, par
 from etl.pipeline import Kafka, declaration
 from etl.pipeline.declaration import RECORD
 from etl.sources.base import Source
-from etl.sources.counts import MOST_CARRIED
 from etl.sources.kafka.cluster import Cluster, Topic, gaps
 from etl.sources.kafka.read_errors import is_of_kafka
 from etl.sources.parsing import Reading, Records, json_rows, none_malformed, none_of, only_column, union
@@ -251,13 +250,13 @@ class KafkaSource(Source):
             if (most := source.max_offsets or self._default_offsets) is not None:
                 options["maxOffsetsPerTrigger"] = str(most)
             frame = self.spark.readStream.format("kafka").options(**options).load()
-            rows = self._records(frame, source, self._reading())
+            rows = self._records(frame, source, self.reading(tasks=PARTITIONS))
             streams.setdefault(source.stream, []).append(rows)
         return self._put_out({name: union(frames) for name, frames in streams.items()})
 
     def _static(self, uris: Iterable[str], broken: Iterable[str], *, malformed: bool = False) -> Records:  # noqa: ARG002
         uris = list(uris)
-        reading = self._reading(malformed=malformed, tasks=len(uris))
+        reading = self.reading(malformed=malformed, tasks=max(len(uris), PARTITIONS))
         frames: dict[str | None, list[DataFrame]] = {name: [] for name in self.fields}
         for number, some in self.by_source(uris).items():
             source = self.declared[number]
@@ -269,11 +268,6 @@ class KafkaSource(Source):
             name: union(some) if some else none_of(self.spark, self.fields[name], RECORD, reading)
             for name, some in frames.items()
         }
-
-    def _reading(self, *, malformed: bool = False, tasks: int = PARTITIONS) -> Reading:
-        """Say how records are read by so many tasks, each of which may tell few malformed ones."""
-        carried = None if malformed else MOST_CARRIED // max(tasks, PARTITIONS)
-        return Reading(carried=carried, holds_unknown=self.holds_unknown, bounds=self.bounds)
 
     def _records(self, frame: DataFrame, source: Kafka, reading: Reading) -> DataFrame:
         return records(frame, source, self.fields[source.stream], reading)

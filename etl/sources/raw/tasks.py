@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.common.record_columns import MALFORMED_COLUMN, REPORT, SOURCE_PATH
-from etl.sources.counts import Drift, Reporter
+from etl.sources.counts import Drift, Reporter, Uris
 from etl.sources.unreadable import FileUnfit, short
 
 # Reads the batches of one task as records with MALFORMED_COLUMN and DETAIL, and counts how they drift from the schema.
 Read = Callable[[Iterator[pa.RecordBatch], Drift], Iterator[pa.RecordBatch]]
-Uris = Callable[[pa.RecordBatch], Iterable[str]]  # of records: where each is
 
 
 def beside(
