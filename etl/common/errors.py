@@ -4,8 +4,11 @@ where the evidence is, and which command comes next."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class SluiceError(Exception):
@@ -223,3 +226,19 @@ class Stopped(BaseException):
         while seen is not None and not isinstance(seen, cls):
             seen = seen.__context__
         return seen
+
+
+def raise_first(error: BaseException | None, ended: Iterable[Future[Any]]) -> None:
+    """Raise the first error of work that has ended, if there is one; it tells of the others in notes.
+
+    An `error` that is under way comes before all of them, and is not raised here.
+    """
+    errors = [error, *(one.exception() for one in ended if not one.cancelled())]
+    failed = [one for number, one in enumerate(errors) if one is not None and one not in errors[:number]]
+    if not failed:
+        return
+    first, *others = failed
+    for other in others:
+        first.add_note(f"Beside it: {type(other).__name__}: {other}")
+    if first is not error:
+        raise first

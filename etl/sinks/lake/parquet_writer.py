@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from etl.common import steps
+from etl.common.errors import raise_first
 from etl.common.paths import temporary_folder
 from etl.common.steps import Step
 
@@ -143,11 +144,7 @@ class Completions:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(cancel_futures=error is not None)
-        failed = [one for begun in self._begun if not begun.cancelled() and (one := begun.exception())]
-        for other in failed if error is not None else failed[1:]:
-            (error or failed[0]).add_note(f"Beside it: {type(other).__name__}: {other}")
-        if failed and error is None:
-            raise failed[0]
+        raise_first(error, self._begun)
 
     def begin(self, sink: pa.NativeFile) -> None:
         """Begin to complete an object; wait for the one that was begun first where as many are under way as may be."""

@@ -11,6 +11,7 @@ from typing import Self
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
+from etl.common.errors import raise_first
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.s3 import REQUESTS
 
@@ -37,15 +38,7 @@ class Uploads(FileIO):
     ) -> None:
         """Wait for all that was sent; of several errors the first is raised, and tells of the others."""
         self._pool.shutdown()
-        errors = [error, *(sent.exception() for sent in self._sent)]
-        failed = [one for number, one in enumerate(errors) if one is not None and one not in errors[:number]]
-        if not failed:
-            return
-        first, *others = failed
-        for other in others:
-            first.add_note(f"Beside it: {type(other).__name__}: {other}")
-        if first is not error:
-            raise first
+        raise_first(error, self._sent)
 
     def send(self, uri: str, content: bytes) -> Future[None]:
         """Begin to write a whole object; the future ends when it is on S3, or has the error."""
