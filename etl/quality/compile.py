@@ -83,7 +83,7 @@ class CompiledSuite:
 
     @property
     def looks_back_on_weekday(self) -> int:
-        """Return likewise how many batches of its own day of the week."""
+        """Return how many batches of their own day of the week the suite's rules compare with, at most; 0: none."""
         return self._farthest(same_weekday=True)
 
     def _farthest(self, *, same_weekday: bool) -> int:

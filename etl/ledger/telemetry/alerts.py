@@ -113,13 +113,13 @@ def resolve(cursor: Cursor, alerts: Sequence[int], by: str) -> list[int]:
 def end_trouble(cursor: Cursor, pipeline: str, kind: str, about: str, by: str) -> list[int]:
     """End the open alert of a pipeline, kind and matter, if there is one; return it."""
     STATEMENTS.execute(cursor, "open_of", pipeline=pipeline, kind=kind, about=about)
-    return resolve(cursor, [number for (number,) in cursor.fetchall()], by)
+    return resolve(cursor, _numbers(cursor), by)
 
 
 def end_all(cursor: Cursor, pipelines: Sequence[str], by: str) -> list[int]:
     """End the open alerts of these pipelines, because of what `by` says; return them."""
     STATEMENTS.execute(cursor, "open_of_pipelines", pipelines=list(pipelines))
-    return resolve(cursor, [number for (number,) in cursor.fetchall()], by)
+    return resolve(cursor, _numbers(cursor), by)
 
 
 def acknowledge(cursor: Cursor, alerts: Sequence[int], who: str) -> list[int]:
@@ -130,17 +130,21 @@ def acknowledge(cursor: Cursor, alerts: Sequence[int], who: str) -> list[int]:
 
 def _told_on(cursor: Cursor, event: Event) -> list[int]:
     """Tell of the alerts that a statement returned all who know of them; return their numbers."""
-    numbers = [number for (number,) in cursor.fetchall()]
-    if numbers:
+    if numbers := _numbers(cursor):
         STATEMENTS.execute(cursor, "drop_untold", alerts=numbers)
         STATEMENTS.execute(cursor, "tell_who_knows", alerts=numbers, event=event)
     return numbers
 
 
+def _numbers(cursor: Cursor) -> list[int]:
+    """Return the alerts that a statement found."""
+    return [number for (number,) in cursor.fetchall()]
+
+
 def end_thresholds_beyond(cursor: Cursor, pipelines: Collection[str], by: str) -> list[int]:
     """End the open alerts of thresholds of all other pipelines; return them."""
     STATEMENTS.execute(cursor, "thresholds_beyond", pipelines=list(pipelines))
-    return resolve(cursor, [number for (number,) in cursor.fetchall()], by)
+    return resolve(cursor, _numbers(cursor), by)
 
 
 def remind(
@@ -151,7 +155,7 @@ def remind(
     That is by pipeline, of the others `otherwise`; None for never.
     """
     STATEMENTS.execute(cursor, "lock_waiting")
-    waiting = [number for (number,) in cursor.fetchall()]
+    waiting = _numbers(cursor)
     STATEMENTS.execute(
         cursor,
         "remind",
