@@ -40,6 +40,7 @@ def sluice(
         read.write_text(given)
         with ExitStack() as as_before:
             as_before.enter_context(_process(environment, folder, ["sluice", *words]))
+            as_before.enter_context(kept_stdout())
             as_before.enter_context(_standard_files(read, out, err))
             as_before.enter_context(patch("etl.spark.session.start", lambda *_, **__: spark))
             as_before.enter_context(patch.object(SparkSession, "stop", lambda _: None))
@@ -101,6 +102,19 @@ def _standard_files(read: Path, out: Path, err: Path) -> Iterator[None]:
         for number, kept in enumerate(before):
             os.dup2(kept, number)
             os.close(kept)
+
+
+@contextmanager
+def kept_stdout() -> Iterator[None]:
+    """Keep standard output as it is after the block, of which a command's `--json` sends all but the result elsewhere."""
+    assert shared._result is None, "a test before left its standard output to a command"
+    before, python = os.dup(1), sys.stdout
+    try:
+        yield
+    finally:
+        sys.stdout = python
+        os.dup2(before, 1)
+        os.close(before)
         if shared._result is not None:
             shared._result.close()
             shared._result = None

@@ -24,6 +24,7 @@ from etl.common.errors import SluiceError
 from etl.common.settings import Settings
 from etl.pipeline.loader import load_files
 from etl.quality.suite import read_suite
+from tests.support.commands import kept_stdout
 from tests.support.documented import DECLARES, Block, blocks, pages, prose, whole_declaration
 from tests.support.environment import REPOSITORY
 
@@ -164,6 +165,11 @@ def command_line() -> TyperGroup:
 
 def parse_sluice(words: list[str]) -> None:
     """Parse a command's words without calling it, by the command line as it is."""
+    with kept_stdout():
+        _parse_sluice(words)
+
+
+def _parse_sluice(words: list[str]) -> None:
     words = ["so" if word == "WHY" else word for word in words if word != "--verbose"]  # it takes no WHY
     command: Any = command_line()
     context = None
