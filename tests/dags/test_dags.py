@@ -24,7 +24,7 @@ from etl.airflow.told import PAGES, told_to
 from etl.pipeline import Append, Replace, day, identity, load_pipelines
 from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.pipelines.flights import PIPELINE
-from tests.support.airflow.dag_files import ALWAYS, BAG, asked
+from tests.support.airflow.dag_files import ALWAYS, BAG, asked, asked_anew
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the folder may load beside the standard library and Airflow itself.
@@ -57,7 +57,7 @@ def task(bag: Any) -> Any:
 def test_loading_the_folder_adds_few_imports(tmp_path: Path) -> None:
     files = [str(path) for path in sorted((ROOT / "dags").glob("*.py"))]
     assert len(files) >= 4
-    assert set(asked(LOADED, *files, home=tmp_path)) <= ALLOWED
+    assert set(asked_anew(LOADED, *files, home=tmp_path)) <= ALLOWED
 
 
 def test_the_plugin_loads_no_page_before_one_is_asked_for(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_plugin_loads_no_page_before_one_is_asked_for(tmp_path: Path) -> Non
 from airflow.plugins_manager import get_fastapi_plugins
 [mounted] = [one for one in get_fastapi_plugins()[0] if one["url_prefix"] == "/data-quality"]
 print(json.dumps([name for name in {heavy!r} if name in sys.modules]))"""
-    assert asked(code, home=tmp_path) == []
+    assert asked_anew(code, home=tmp_path) == []
 
 
 def test_every_declared_pipeline_has_its_dag(bag: Any) -> None:
