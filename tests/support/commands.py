@@ -115,6 +115,10 @@ def kept_stdout() -> Iterator[None]:
         sys.stdout = python
         os.dup2(before, 1)
         os.close(before)
-        if shared._result is not None:
-            shared._result.close()
-            shared._result = None
+        _close_result()
+
+
+def _close_result() -> None:
+    if shared._result is not None:
+        shared._result.close()
+        shared._result = None
