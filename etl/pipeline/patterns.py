@@ -89,6 +89,16 @@ def is_glob(path: str) -> bool:
     return _GLOB.search(path) is not None
 
 
+def escaped(path: str) -> str:
+    """Return the glob that means this path alone."""
+    return _GLOB.sub(lambda char: "\\" + char[0], path)
+
+
+def is_absolute(pattern: str) -> bool:
+    """Tell whether a pattern names its place by itself, and not below the landing."""
+    return pattern.startswith(("/", "s3a://"))
+
+
 def fits(pattern: str, path: str) -> bool:
     """Tell whether the pattern means the file at `path`, with Hadoop's globs; both from the same root."""
     return _meant(pattern).fullmatch(path) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -123,15 +124,19 @@ def open_pipeline(
     outside_stream: bool = False,
     fills: bool = False,
     takes_part: bool = True,
+    landed: AbstractSet[str] | None = None,
 ) -> OpenedPipeline:
     """Check folders, lookups, models, suite and tables, and open them; no input is read yet.
 
     For a run `outside_stream` the frame is never run. A table or column that is gone is
-    refused, unless this `fills` it. A batch `takes_part` of a backlog unless it must take all.
+    refused, unless this `fills` it. A batch `takes_part` of a backlog unless it must take all. Of files no others are read
+    than those `landed`; None: all that there are.
     """
     source = open_source(
         spark, pipeline, workspace.settings, models=workspace.models, stream=not outside_stream
     )
+    if landed is not None:
+        source = source.of_landed(landed)
     if not takes_part or mode_of(pipeline.sink).only_newest:  # of whose table a part would be all
         source = source.without_default_limit()
     frame = source.shape() if outside_stream else source.streamed

@@ -103,7 +103,9 @@ class StreamRun:
         from etl.spark.jvm import telling_of_end
         from etl.spark.state_plan import processing_time_batches
 
-        opened = open_pipeline(self.workspace, self.pipeline, spark, takes_part=self.control.soon_again)
+        landed = self.awaited if self.control.every is None else None
+        soon = self.control.soon_again
+        opened = open_pipeline(self.workspace, self.pipeline, spark, takes_part=soon, landed=landed)
         known = self.stream.state(self.stream_id)
         require_state(self._dsn, self.lease, known, opened.state)
         self._require_readable(opened)

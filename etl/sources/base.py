@@ -123,6 +123,10 @@ class Source(ABC):
         """Return the source with no limit of a batch but what is declared."""
         return replace(self, takes_part=False)
 
+    def of_landed(self, paths: AbstractSet[str]) -> Self:  # noqa: ARG002
+        """Return the source for a run of no more than the landed files with these paths, for which less is listed."""
+        return self
+
     @property
     def queried(self) -> DataFrame:
         """Return the streaming frame that a run's query is of: the transform's output, with ORIGIN where rows know it.

@@ -6,9 +6,10 @@ import logging
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from etl.common.errors import SetupError
 from etl.common.paths import shown, spark_path
@@ -23,6 +24,7 @@ from etl.sources.counts import Drift
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
 from etl.sources.landing import source_of
+from etl.sources.named_paths import named_path
 from etl.sources.parsing import Records, faults, read_files, read_stream, union
 from etl.sources.unreadable import lz4_frames, refuse_colon, unreadable
 from etl.spark.input_files import takes_input_file_name
@@ -113,6 +115,10 @@ class FileSource(Source):
                 raise SetupError(seen, remedy="check the pipeline's sources and SLUICE_LANDING")
             grouped.setdefault(source, []).append(uri)
         return grouped
+
+    def of_landed(self, paths: AbstractSet[str]) -> Self:
+        named = [named_path(one, self.landing, paths) for one in self.files]
+        return replace(self, paths=[new or old for new, old in zip(named, self.paths, strict=True)])
 
     def _stream(self) -> DataFrame:
         try:

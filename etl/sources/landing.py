@@ -17,7 +17,7 @@ from etl.common.paths import filesystem, landing_path, shown
 from etl.ledger.inputs import Input
 from etl.pipeline import Files, Lookup, Pipeline
 from etl.pipeline.declaration import DeclaredSource
-from etl.pipeline.patterns import Pattern, fits, is_glob, is_read, split_pattern
+from etl.pipeline.patterns import Pattern, escaped, fits, is_absolute, is_glob, is_read, split_pattern
 from etl.sources.evidence import identity, place_at
 from etl.sources.listing.files import local_files, s3_files
 from etl.sources.listing.folder_states import LandingLook
@@ -43,7 +43,7 @@ def source_of(pipeline: Pipeline, path: str, landing: str) -> int | None:
     It is the first whose pattern means the file. An absolute pattern may mean files below the landing too.
     """
     whole = place_at(path, landing)
-    numbers = (n for n, one in _patterns(pipeline) if fits(one, whole if _is_absolute(one) else path))
+    numbers = (n for n, one in _patterns(pipeline) if fits(one, whole if is_absolute(one) else path))
     return next(numbers, None)
 
 
@@ -75,7 +75,7 @@ def refuse_doubled_by_links(pipeline: Pipeline, paths: Iterable[str], landing: s
 
 def _is_read(pipeline: Pipeline, path: str, landing: str) -> bool:
     whole = place_at(path, landing)
-    return any(is_read(one, whole if _is_absolute(one) else path) for _, one in _patterns(pipeline))
+    return any(is_read(one, whole if is_absolute(one) else path) for _, one in _patterns(pipeline))
 
 
 def _patterns(pipeline: Pipeline) -> list[tuple[int, str]]:
@@ -94,10 +94,6 @@ def assigned(inputs: Sequence[Input], pipeline: Pipeline, landing: str) -> list[
     return of_sources
 
 
-def _is_absolute(pattern: str) -> bool:
-    return pattern.startswith(("/", "s3a://"))
-
-
 def files_there(pattern: str, landing: str, look: LandingLook | None = None) -> set[str]:
     """Return the identities of the files that a pattern means, without those that Spark passes over for _ or a dot.
 
@@ -105,13 +101,13 @@ def files_there(pattern: str, landing: str, look: LandingLook | None = None) -> 
     where this user may not, the path is none that a file system takes, or a folder holds itself, by a link.
     """
     root = landing_path(landing)
-    place = pattern if _is_absolute(pattern) else root
+    place = pattern if is_absolute(pattern) else root
     try:
         if place.startswith("s3a://"):
             found = s3_files(pattern, root)
         else:
             found = local_files(pattern, root, (look or LandingLook()).at(pattern))
-        if not _is_absolute(pattern):  # they are below the landing, and named from there
+        if not is_absolute(pattern):  # they are below the landing, and named from there
             return set(found)
         return {identity(path, landing) for path in found}
     except OSError as error:
@@ -173,12 +169,8 @@ def _is_there(folder: str) -> bool:
 def _below_landing(pattern: Pattern, landing: str) -> tuple[str, str]:
     """Return (the fixed folder, the path to list) of a pattern, both absolute."""
     root = landing_path(landing)
-    if _is_absolute(pattern.path):
+    if is_absolute(pattern.path):
         return pattern.folder or "/", pattern.path
     # The landing's own name is no glob, so what could be one in it is escaped.
-    listed = _escaped(root) if is_glob(pattern.path) else root
+    listed = escaped(root) if is_glob(pattern.path) else root
     return f"{root}/{pattern.folder}".rstrip("/"), f"{listed}/{pattern.path}".rstrip("/")
-
-
-def _escaped(path: str) -> str:
-    return "".join("\\" + char if char in "*?[]{}\\" else char for char in path)

@@ -131,6 +131,11 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         with transaction(self.dsn) as cursor:
             return {*paths} - deliveries.live_among(cursor, self.pipeline.name, list(filter(is_utf8, paths)))
 
+    def _unread(self, checkpoint: FileCheckpoint, awaited: AbstractSet[str]) -> set[str]:
+        """Return the `awaited` files that no batch has; of a few the ledger tells, and the log is seldom read."""
+        few = len(awaited) <= FEW_FILES
+        return self._unplanned(checkpoint, self._undelivered(awaited) if few else awaited)
+
     def _unplanned(self, checkpoint: FileCheckpoint, paths: AbstractSet[str]) -> set[str]:
         if not paths or not checkpoint.offsets:
             return {*paths}
@@ -162,7 +167,7 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             commits = (commit.commit_seq if commit else 0) - (begun.commit.commit_seq if begun.commit else 0)
             if commits != batches:  # a delivery beside the stream may have taken inputs out of force
                 return
-            read = checkpoint.settled and not self._unplanned(checkpoint, awaited)
+            read = checkpoint.settled and not self._unread(checkpoint, awaited)
             if read and unfit(self.dsn, self.state(stream_id), checkpoint) is None:
                 self._write(begun, checkpoint, commit)
 
@@ -209,7 +214,7 @@ class FileStream(ContinuedStream[FileCheckpoint]):
 
     def _passed_over(self, stream_id: str, awaited: AbstractSet[str]) -> list[str]:
         """Return the paths of the `awaited` files that no batch has yet, though they are still there; sorted."""
-        unplanned = self._unplanned(self.checkpoints.of(stream_id), awaited)
+        unplanned = self._unread(self.checkpoints.of(stream_id), awaited)
         still_there = look((uri_at(path, self.landing) for path in unplanned), landing=self.landing)
         return sorted({one.path for one in still_there} | set(filter(self._leads_nowhere, unplanned)))
 
