@@ -42,6 +42,10 @@ Every = Annotated[
     str | None,
     typer.Option(help="With --follow: how often to look for more, such as 10s; default: as declared."),
 ]
+Closed = Annotated[
+    bool,
+    typer.Option("--closed", help="Look into closed folders as well (`open_for=`), for what landed late."),
+]
 FromAirflow = Annotated[
     bool,
     typer.Option("--airflow", hidden=True, help="The Airflow try that asks is on standard input, as JSON."),
@@ -113,6 +117,7 @@ def run(
     conf: Conf = None,
     follow: Follow = False,
     every: Every = None,
+    closed: Closed = False,
     airflow: FromAirflow = False,
 ) -> None:
     """Deliver all that has landed, batch by batch, and stop; Ctrl-C or SIGTERM ends it after the batch in flight."""
@@ -134,7 +139,8 @@ def run(
         else "its batch is in both sinks or in neither; the next run begins a stream of its own"
     )
     follow = follow or (pipeline.follow and not pipeline.replayable)
-    control = RunControl(every=(duration("--every", every) if every else pipeline.every) if follow else None)
+    again = (duration("--every", every) if every else pipeline.every) if follow else None
+    control = RunControl(every=again, closed=closed)
     try:
         with heeded(control, quiet=err.is_terminal), watching(pipeline, err, control) as progress:
             if task_try is None:

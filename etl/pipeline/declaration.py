@@ -41,6 +41,8 @@ class Files:
     header: bool = True  # CSV: the first line names the columns, and is checked
     max_files: int | None = None  # of one micro-batch; with `max_bytes` None as well: by BATCH_BYTES
     max_bytes: int | None = None  # of one micro-batch; Spark takes one of the two limits
+    # How long after the end of its interval, which its path names, a folder is still listed by runs; None: always.
+    open_for: dt.timedelta | None = None
     options: Mapping[str, str] = field(default_factory=dict)  # of Spark's reader; see source_checks
     replayable = True
     after_crash = ""
@@ -76,6 +78,7 @@ class Kafka:
     replayable = True
     after_crash = ""
     patterns: ClassVar[tuple[str, ...]] = ()  # it means no landed files
+    open_for: ClassVar[None] = None  # nor any folder
 
     @property
     def kind(self) -> str:
@@ -106,6 +109,7 @@ class Rate:
     replayable = False
     after_crash = ": each run counts from 0, so values that were delivered come once more"
     patterns: ClassVar[tuple[str, ...]] = ()  # it means no landed files
+    open_for: ClassVar[None] = None  # nor any folder
     stream = None  # it is all that its pipeline reads
     kind = ""  # its rows have their types already
 
@@ -136,6 +140,7 @@ class Socket:
         " comes twice"
     )
     patterns: ClassVar[tuple[str, ...]] = ()  # it means no landed files
+    open_for: ClassVar[None] = None  # nor any folder
     stream = None  # it is all that its pipeline reads
 
     @property

@@ -90,6 +90,20 @@ class PathTemplate:
             "%(.)", self._declared["format"]
         )
 
+    @cached_property
+    def beginnings(self) -> tuple[PathTemplate, ...]:
+        """Return the templates of folders above the interval's own, with a slash behind: `%Y/%m/` of `%Y/%m/%d`.
+
+        What is below has its time within theirs. A bare `%Y` is none of them, for a number of four digits may be anything.
+        """
+        before, parts = self._declared["before"], self._declared["format"].split("/")
+        heads = [("/".join(parts[:n]), "/".join(parts[n:])) for n in range(1, len(parts))]
+        return tuple(
+            PathTemplate(text=f"{before}{{interval:{head}}}/")
+            for head, rest in heads
+            if "%Y" in head and _is_coarser(head, rest) and re.sub("%.", "", before + head)
+        )
+
     def overlaps(self, path: str, interval: tuple[dt.datetime, dt.datetime]) -> bool:
         """Tell whether the path names a time within the interval, whose end is exclusive."""
         named = self.of(path)
@@ -119,6 +133,12 @@ def _digits(directive: str, left: str, right: str) -> str:
     width = _DIGITS[directive]
     alone = left and right and not left[-1].isdigit() and not right[0].isdigit()
     return f"([0-9]{{1,{width}}})" if alone and directive != "Y" else f"([0-9]{{{width}}})"
+
+
+def _is_coarser(head: str, rest: str) -> bool:
+    """Tell whether each directive of one part of a format is of a longer span than all of another."""
+    finest = min(_FINEST.index(one) for one in re.findall("%(.)", head))
+    return all(_FINEST.index(one) < finest for one in re.findall("%(.)", rest))
 
 
 def _after(start: dt.datetime, unit: str) -> dt.datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ _ONLY_CSV = {
 }
 _HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
+_LONGEST_OPEN = dt.timedelta(days=36_500)
 
 
 def source_problems(pipeline: Any) -> list[str]:
@@ -49,6 +51,7 @@ def source_problems(pipeline: Any) -> list[str]:
             found += _limit_problems(f"{where}.{name}", getattr(source, name))
         if source.max_files is not None and source.max_bytes is not None:
             found.append(f"{where}: max_files and max_bytes are both set; Spark takes one of the two")
+        found += _open_problems(f"{where}.open_for", source.open_for, pipeline.interval)
         if any(source.pattern == other.pattern for other in sources[:number]):
             found.append(f"{where}: {source.pattern!r} is there twice: each file would be read twice")
     return found + _path_problems(pipeline)
@@ -94,6 +97,17 @@ def _limit_problems(where: str, limit: object) -> list[str]:
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1):
         return []
     return [f"{where}: {limit!r} must be a whole number from 1 upwards"]
+
+
+def _open_problems(where: str, open_for: object, interval: object) -> list[str]:
+    if open_for is None:
+        return []
+    if not isinstance(open_for, dt.timedelta) or not dt.timedelta() <= open_for <= _LONGEST_OPEN:
+        return [f"{where}: {open_for!r} must be a datetime.timedelta from 0 to 36,500 days, or None"]
+    if not isinstance(interval, str) or not is_template(interval):
+        seen = f"{where}: folders are closed by the interval in their names, and interval={interval!r} names none"
+        return [f"{seen}; declare one such as 'dt={{interval:%Y-%m-%d}}'"]
+    return []
 
 
 def read_topics(sources: Any) -> bool:

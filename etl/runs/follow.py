@@ -46,6 +46,7 @@ class RunControl:
     """How long a run stays up, and what it has been told since. Set from several threads, each field whole."""
 
     every: timedelta | None = None  # how often it looks for more; None: it ends when all is read
+    closed: bool = False  # it looks into closed folders as well
     awaited: int = 0  # files that had landed when it began, and are to be read
     stop_requested_by: str | None = None  # who asked it to stop
     by_signal: signal.Signals | None = None  # which it heard

@@ -81,6 +81,8 @@ def _deliver_all(
     with transaction(stream.dsn) as cursor:
         leases.run_on_stream(cursor, lease, stream_id)
     summary = Summary(pipeline=pipeline.name, stream=stream_id, run=lease.run_id)
+    if control.closed:
+        stream.look_into_closed(stream_id)
     awaited = stream.awaited(stream_id)
     control.awaited = len(awaited)
     if control.every is None and stream.nothing_new(stream.state(stream_id), awaited):

@@ -82,7 +82,7 @@ def undelivered(
 ) -> set[str]:
     """Return the paths of the landed files that the stream takes and that are not among the `delivered` ones.
 
-    Those in folders that the `look` knows are left out.
+    Those in folders that the `look` knows, or that are closed, are left out.
     """
     return set(filter(in_stream(pipeline), landed(pipeline, landing, look) - delivered))
 

@@ -31,8 +31,8 @@ _LANDS = {"reference": "flights", "weather": "flights"} | {
 def landed(pipeline: Pipeline, landing: str, look: LandingLook | None = None) -> set[str]:
     """Return the identities of all files that the sources' patterns mean: paths below the landing, or places.
 
-    Those in folders that the `look` knows are left out. A folder that is not there has none. Names that are no UTF-8 are
-    among them, which Spark can't read.
+    Those in folders that the `look` knows, or that are closed, are left out. A folder that is not there has none. Names
+    that are no UTF-8 are among them, which Spark can't read.
     """
     return set[str]().union(*(files_there(pattern, landing, look) for _, pattern in _patterns(pipeline)))
 
@@ -97,16 +97,15 @@ def assigned(inputs: Sequence[Input], pipeline: Pipeline, landing: str) -> list[
 def files_there(pattern: str, landing: str, look: LandingLook | None = None) -> set[str]:
     """Return the identities of the files that a pattern means, without those that Spark passes over for _ or a dot.
 
-    Those in folders that the `look` knows are left out. Raises ServiceAway when they can't be listed now, and SetupError
-    where this user may not, the path is none that a file system takes, or a folder holds itself, by a link.
+    Those in folders that the `look` knows, or that are closed, are left out. Raises ServiceAway when they can't be listed
+    now, and SetupError where this user may not, the path is none that a file system takes, or a folder holds itself, by a
+    link.
     """
     root = landing_path(landing)
     place = pattern if is_absolute(pattern) else root
     try:
-        if place.startswith("s3a://"):
-            found = s3_files(pattern, root)
-        else:
-            found = local_files(pattern, root, (look or LandingLook()).at(pattern))
+        list_files = s3_files if place.startswith("s3a://") else local_files
+        found = list_files(pattern, root, (look or LandingLook()).at(pattern))
         if not is_absolute(pattern):  # they are below the landing, and named from there
             return set(found)
         return {identity(path, landing) for path in found}

@@ -55,11 +55,13 @@ class Case:
         [(stream,)] = self.events.execute("SELECT current_stream FROM sluice.pipeline")
         return self.events.place.settings.home / "checkpoints" / "events" / str(stream)
 
-    def look(self) -> tuple[set[str], list[str]]:
+    def look(self, *, closed: bool = False) -> tuple[set[str], list[str]]:
         """Look as a run does when it starts; return what it is to read, and the folders that it listed."""
         stream = stream_of(self.events.place, self.events.pipeline)
         with listed(self.landing) as folders:
             stream_id = stream.begin(self.events.session.lease)
+            if closed:
+                stream.look_into_closed(stream_id)
             awaited = {*stream.awaited(stream_id)}
         if stream.nothing_new(stream.state(stream_id), awaited):
             stream.remember(stream_id)
@@ -216,6 +218,37 @@ def test_folders_of_a_file_system_that_may_tell_late_are_listed_each_time(
     case.rest()
     for _ in range(3):
         assert case.look() == (set(), [".", "day1", "day2"])
+
+
+def test_a_folder_is_closed_once_it_was_compared_when_its_time_was_up(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long no run had been: what was compared before its time was up does not close it."""
+    monkeypatch.setattr(
+        folder_states, "TRUSTED", frozenset()
+    )  # so that each folder that is not closed is listed
+    by_day = Files("**/*.jsonl", open_for=dt.timedelta(days=3))
+    case.events.pipeline = replace(case.events.pipeline, sources=(by_day,), interval="dt={interval:%Y-%m-%d}")
+    today = dt.datetime.now(dt.UTC)
+    old, young = (f"dt={today - dt.timedelta(days=days):%Y-%m-%d}" for days in (9, 2))
+    for folder in (old, young):
+        (case.landing / folder).mkdir()
+    opened = [".", "day1", "day2", young]
+    assert case.look() == (set(), sorted([*opened, old]))
+    late = case.landing / old / "late.jsonl"
+    late.write_text("{}")
+    assert case.look() == (set(), opened)
+    assert case.look(closed=True)[0] == {f"{old}/late.jsonl"}
+    assert case.look() == (set(), opened)
+
+    file = case.checkpoint / NAME
+    kept = json.loads(file.read_text())
+    file.write_text(json.dumps({**kept, "began": str(today - dt.timedelta(days=6))}))  # then no run
+    assert case.look()[0] == {f"{old}/late.jsonl"}
+    file.write_text(json.dumps({**kept, "began": str(today + dt.timedelta(days=6))}))  # clock set back
+    assert case.look() == (set(), opened)
+    file.unlink()
+    assert case.look()[0] == {f"{old}/late.jsonl"}
 
 
 def test_a_checkpoint_that_lost_a_file_of_its_log_is_damaged_though_the_landing_is_as_it_was(

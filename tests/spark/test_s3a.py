@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,16 +17,23 @@ from etl.common.errors import CheckpointLost, InputsChanged
 from etl.common.settings import Settings
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
+from etl.runs.follow import RunControl
+from etl.runs.run import run
 from etl.runs.summary import Progress
 from etl.services import Services
 from etl.sources.landing import folders_gone
+from etl.sources.named_paths import FILES
+from tests.support.asked import counted
 from tests.support.data import taps
 from tests.support.data.by_day import declare, land, load
-from tests.support.data.orders import NAME, Landed, orders
+from tests.support.data.orders import DECLARATION, NAME, Landed, orders
 from tests.support.home import once_at
 from tests.support.s3_home import S3Home
 
 NAMES = ("dt=2020-01-01/a:b.jsonl", "b b ü%20+#?.csv", "c/d/e&'(\u00a0[1]{2}.jsonl", "f\u3000\n*\\.csv")
+BY_DAY = "from datetime import timedelta\n" + DECLARATION.format(name=NAME, max_files=20, share=1.0).replace(
+    "max_files=20", "max_files=20, open_for=timedelta(days=3)"
+).replace('suite="orders",', 'suite="orders", interval="dt={interval:%Y-%m-%d}",')
 
 
 @pytest.fixture
@@ -163,6 +172,53 @@ def test_a_folder_on_s3_is_gone_with_its_last_object_and_its_bucket_is_an_outage
     declared, nowhere = home.pipeline(NAME), f"s3a://{home.bucket}-gone"
     assert folders_gone(declared, home.place.settings.landing, frozenset()) == {}
     assert set(folders_gone(declared, f"{nowhere}/landing", frozenset()).values()) == {nowhere}
+
+
+def test_closed_folders_on_s3_are_listed_by_no_run_and_what_lands_there_is_named_by_the_audit(
+    home: S3Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does Spark list any, or another one than those of many new files of one source; few it is told by name."""
+    assert home.spark is not None
+    home.declare(text=BY_DAY)
+    today = dt.datetime.now(dt.UTC)
+    days = [f"orders/dt={today - dt.timedelta(days=ago):%Y-%m-%d}" for ago in (0, 1, 9, 10, 11, 12, 13)]
+    young, old = days[:2], days[2:]
+    landed = Landed()
+    for number, folder in enumerate(days):
+        landed += home.land(f"{folder}/a.jsonl", orders(10 * number, 3))
+    with counted(home.place.services) as (services, _, s3):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", str(services.s3_endpoint))
+        hadoop = home.spark.sparkContext._jsc.hadoopConfiguration()
+        hadoop.set(f"fs.s3a.bucket.{home.bucket}.endpoint", services.s3_endpoint)
+
+        def listed() -> Counter[str]:
+            """Return how often each folder of the landing was listed since, by whoever."""
+            below = home.key("")
+            prefixes = [prefix for bucket, prefix in s3.listed if bucket == home.bucket]
+            s3.listed.clear()
+            return Counter(one.removeprefix(below).strip("/") for one in prefixes if one.startswith(below))
+
+        assert home.run().batches == 1
+        assert listed()["orders"] > 0
+        assert home.run().batches == 0
+        assert listed() == dict.fromkeys(["orders", *young], 2)  # once for each of two sources
+        landed += home.land(f"{young[0]}/b.jsonl", orders(100, 3))
+        for number in range(FILES + 1):
+            landed += home.land(f"{young[1]}/{number}.csv", orders(200 + 10 * number, 3))
+        late = home.land(f"{old[2]}/late.jsonl", orders(400, 3))
+        assert home.run().delivered == 3 * (FILES + 2)
+        seen = listed()
+        assert (seen[young[0]], seen[young[1]]) == (
+            2,
+            2 + 4,
+        )  # twice Spark asks whether it is there, and lists it
+        assert not {*old} & {*seen}
+    home.assert_holds(landed)
+    report = home.assert_clean()
+    assert (report.undelivered, report.next) == ([f"{old[2]}/late.jsonl"], ["`sluice run orders --closed`"])
+    closed = run(home.place, home.pipeline(), spark=home.spark, control=RunControl(closed=True))
+    assert closed.delivered == 3
+    home.assert_holds(landed + late)
 
 
 @pytest.mark.slow

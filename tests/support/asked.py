@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from psycopg2.extensions import make_dsn, parse_dsn
 
 from etl.services import Services
 
-REQUEST = re.compile(rb"(GET|HEAD|PUT|POST|DELETE) \S+ HTTP/1\.1\r\n")
+REQUEST = re.compile(rb"(GET|HEAD|PUT|POST|DELETE) (\S+) HTTP/1\.1\r\n")
 STARTUP = 196_608  # the protocol's version 3.0, https://www.postgresql.org/docs/current/protocol-message-formats.html
 
 
@@ -24,11 +24,19 @@ class Asked:
     """What came by until now: `connections`, of PostgreSQL `statements`, of S3 the requests by their method."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    listed: list[tuple[str, str]] = field(default_factory=list)  # of S3: the bucket and prefix of each LIST
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, what: str) -> None:
         with self.lock:
             self.counts[what] += 1
+
+    def add_request(self, method: str, target: str) -> None:
+        path, _, query = target.partition("?")
+        asked = parse_qs(query)
+        if "list-type" in asked:
+            self.listed.append((path.strip("/"), asked.get("prefix", [""])[0]))
+        self.add(method)
 
 
 @dataclass(kw_only=True)
@@ -38,8 +46,8 @@ class _S3:
     asked: Asked
 
     def sent(self, data: bytes) -> None:
-        for method in REQUEST.findall(data):
-            self.asked.add(method.decode())
+        for method, target in REQUEST.findall(data):
+            self.asked.add_request(method.decode(), target.decode())
 
 
 @dataclass(kw_only=True)

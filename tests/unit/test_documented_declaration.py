@@ -176,6 +176,8 @@ def within_a_pipeline(declared: Any) -> Pipeline:
         )
         given["sources"] = (*mine, declared)
         given["streams"] = {} if declared.stream is None else {declared.stream: Stream(schema="x string")}
+        if isinstance(declared, Files) and declared.open_for is not None:
+            given["interval"] = "dt={interval:%Y-%m-%d}"
         if isinstance(declared, Rate):
             given["schema"] = "timestamp timestamp, value bigint"
     if isinstance(declared, Stream):

@@ -52,6 +52,8 @@ def test_a_right_declaration_has_no_problem() -> None:
     lookups = {"places": Lookup("reference/places.csv", schema="id int, name string", key=("id",))}
     assert problems(declared(sink=sink, lookups=lookups, schedule="*/5 * * * 1-5", interval="at")) == []
     assert problems(declared(interval="dt={interval:%Y-%m-%d}", metrics=("id",), retries=0)) == []
+    open_for = (Files("events/**/*.jsonl", open_for=dt.timedelta(days=3)),)
+    assert problems(declared(sources=open_for, interval="dt={interval:%Y-%m-%d}")) == []
     assert problems(declared(output_mode="complete", late="at")) == []
     assert len(problems(declared(interval="dt={interval}", metrics="id"))) == 2
     assert problems(declared(metrics=("id", "at", "id"))) == ["metrics: 'id' is there twice"]
@@ -63,7 +65,8 @@ def test_every_mistake_is_reported_with_its_field() -> None:
         sources=(
             Files("events/*.xml"),
             Files("a/**/b/*.json", max_files=3, max_bytes=4),
-            Files("x/*.json", max_files=0),
+            Files("x/*.json", max_files=0, open_for=dt.timedelta(hours=1)),
+            Files("y/*.json", open_for=dt.timedelta(hours=-1)),
         ),
         schema="id bigint, _Malformed string, _batch_id bigint, ID int",
         sink=Upsert(keys=(), newest="_at", table="sluice.events"),
@@ -86,7 +89,8 @@ def test_every_mistake_is_reported_with_its_field() -> None:
     for field in (
         "name:", "sources[0].format:", "sources[1]: 'a/**/b/*.json'",
         "sources[1]: max_files and max_bytes",
-        "sources[2].max_files:", "schema: column '_Malformed'", "schema: column 'id' is there twice",
+        "sources[2].max_files:", "sources[2].open_for:", "sources[3].open_for:",
+        "schema: column '_Malformed'", "schema: column 'id' is there twice",
         "sink.keys:", "sink.newest:", "sink.table:", "lookups['places'].key:", "schedule:", "suite:", "interval:", "start:",
         "max_quarantine_share:", "max_fewer_share:", "metrics:", "output_mode:", "unreadable:", "late:", "retries:",
         "retry_delay:", "not_after['at']: datetime.timedelta(days=-1)", "not_after: ''", "not_after['seen']: 5",

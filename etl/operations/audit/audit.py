@@ -71,6 +71,7 @@ from etl.sinks.modes import mode_of
 from etl.sinks.warehouse.table import column_types, postgres_type
 from etl.sources import evidence
 from etl.sources.cutoff import undelivered
+from etl.sources.listing.closing import any_closed
 
 if TYPE_CHECKING:
     from etl.runs.workspace import Workspace
@@ -136,6 +137,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     orphans.note(dsn, pipeline.name, [one.bytes for one in found], seen_by="audit")
     differences += _row_differences(pipeline, said, recounted) if recounted else []
     inputs = _changed_inputs(read, workspace.settings.landing)
+    not_yet = sorted(undelivered(pipeline, workspace.settings.landing, {one.path for one in read}))
     if lost:
         differences.insert(0, AuditDifference(kind="ledger", delivery_id=None, what=lost.seen))
     return AuditReport(
@@ -147,7 +149,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
         orphans=found,
         changed_inputs=[what for whats in inputs.changes.values() for what in whats],
         changed_deliveries=inputs.changes,
-        undelivered=_undelivered(pipeline, read, workspace.settings.landing),
+        undelivered=[*map(shown, not_yet)],
         next=[
             *([lost.remedy] if lost else []),
             *ways_back(
@@ -157,6 +159,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
                 in_force=said.held,
                 state=bool(stream and stream.state),
             ),
+            *([f"`sluice run {pipeline.name} --closed`"] if any_closed(pipeline, not_yet) else []),
         ],
         seconds=round(time.monotonic() - started, 3),
     )
@@ -331,10 +334,6 @@ def _last_commit(deliveries: Sequence[LiveDelivery]) -> int:
     The deliveries are live ones in the order of their commits.
     """
     return deliveries[-1].commit_seq if deliveries else 0
-
-
-def _undelivered(pipeline: Pipeline, read: Sequence[DeliveredInput], landing: str) -> list[str]:
-    return sorted(map(shown, undelivered(pipeline, landing, {one.path for one in read})))
 
 
 def _changed_inputs(read: Sequence[DeliveredInput], landing: str) -> ChangedInputs:

@@ -74,6 +74,9 @@ class PipelineStream(ABC, Generic[Kind]):
         """Return the paths of what has landed and the stream is to read; none where Spark alone knows what there is."""
         return frozenset()
 
+    def look_into_closed(self, stream_id: str) -> None:
+        """List closed folders in this run as well."""
+
     def nothing_new(self, stream: StreamState, awaited: AbstractSet[str]) -> bool:  # noqa: ARG002
         """Tell whether no batch is unfinished or owed and nothing is to be read, so that Spark need not be started."""
         return False

@@ -42,6 +42,7 @@ from etl.sources.cutoff import before_start, in_stream, undelivered
 from etl.sources.evidence import look, paths_of, place_at, uri_at
 from etl.sources.kinds.files import FileKind
 from etl.sources.landing import assigned, folders_gone, is_listed_by_log, source_of
+from etl.sources.listing.closing import closings
 from etl.sources.listing.folder_states import LandingLook
 from etl.spark.checkpoint.files import FileCheckpoint
 
@@ -69,7 +70,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             return False
         if known.state and not checkpoint.has_state:  # Spark's own files of it are not among what is compared
             return False
-        begun.remembered, begun.look = remembered, LandingLook(known=remembered.folders)
+        closed = closings(self.pipeline, min(remembered.began, begun.at))  # the clock may have gone back
+        begun.remembered, begun.look = remembered, LandingLook(known=remembered.folders, closings=closed)
         return True
 
     def _begun(self, stream_id: str) -> Begun:
@@ -145,6 +147,10 @@ class FileStream(ContinuedStream[FileCheckpoint]):
         named = path_array(filter(is_utf8, paths))  # Spark can't read others
         return {*paths} - set(named.filter(pc.is_in(named, value_set=behind)).to_pylist())
 
+    def look_into_closed(self, stream_id: str) -> None:
+        """List closed folders in this run as well."""
+        self._begun(stream_id).look = LandingLook()
+
     def nothing_new(self, stream: StreamState, awaited: AbstractSet[str]) -> bool:
         checkpoint = self._begun(stream.stream_id).checkpoint
         if not checkpoint.offsets or not checkpoint.settled:
@@ -155,7 +161,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
 
     def remember(self, stream_id: str) -> None:
         begun = self._begun(stream_id)
-        if begun.remembered is None or begun.remembered.folders != begun.look.found:
+        may_close = bool(closings(self.pipeline, begun.at))
+        if begun.remembered is None or begun.remembered.folders != begun.look.found or may_close:
             with self._remembering():
                 self._write(begun, begun.checkpoint, begun.commit)
 
@@ -179,7 +186,8 @@ class FileStream(ContinuedStream[FileCheckpoint]):
             log.warning("%s: the next run compares everything again: %s", self.pipeline.name, error)
 
     def _write(self, begun: Begun, checkpoint: FileCheckpoint, commit: Commit | None) -> None:
-        remembered = Remembered(compared=self._compared(checkpoint, commit), folders=begun.look.found)
+        seen = self._compared(checkpoint, commit)
+        remembered = Remembered(compared=seen, folders=begun.look.found, began=begun.at)
         remembered.write(checkpoint.folder, begun.clock)
 
     def is_little(self, stream_id: str, awaited: AbstractSet[str]) -> bool:

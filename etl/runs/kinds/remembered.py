@@ -6,11 +6,13 @@ was compared is as it was; one that can't be read is no memory.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -34,6 +36,7 @@ class Remembered:
 
     compared: str
     folders: Folders
+    began: dt.datetime  # when the run began that left nothing unread
 
     @classmethod
     def read(cls, folder: Folder, clock: Clock) -> Self | None:
@@ -42,12 +45,14 @@ class Remembered:
             content = json.loads(folder.read(NAME))
             then = Clock(**content["clock"])
             folders = _folders(content["folders"]) if then.went_on(clock) else {}
-            return cls(compared=str(content["compared"]), folders=folders)
+            began = dt.datetime.fromisoformat(content["began"])
+            return cls(compared=str(content["compared"]), folders=folders, began=began)
         return None
 
     def write(self, folder: Folder, clock: Clock) -> None:
         """Write it beside a checkpoint. Raises ServiceAway."""
-        folder.write(NAME, json.dumps({**asdict(self), "clock": asdict(clock)}, separators=(",", ":")))
+        told = {**asdict(self), "began": self.began.isoformat(), "clock": asdict(clock)}
+        folder.write(NAME, json.dumps(told, separators=(",", ":")))
 
 
 @dataclass(kw_only=True)
@@ -58,6 +63,7 @@ class Begun:
     commit: Commit | None = None  # of the pipeline's newest delivery, from before anything was compared
     remembered: Remembered | None = None  # None: it is to be compared
     clock: Clock = field(default_factory=Clock.now)
+    at: dt.datetime = field(default_factory=partial(dt.datetime.now, dt.UTC))
     look: LandingLook = field(default_factory=LandingLook)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from pyarrow import fs
 
 from etl.common.errors import SetupError
-from etl.common.paths import filesystem, shown
+from etl.common.paths import REQUESTS, filesystem, shown
 from etl.pipeline.patterns import is_glob, is_hidden, is_listed_whole, is_read, split_pattern
 from etl.sources.listing.folder_states import PatternLook
 
@@ -21,13 +22,15 @@ _SPECIAL = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
 }
+_S3_KINDS = (fs.FileType.File, fs.FileType.Directory)
 
 
 def local_files(pattern: str, root: str, look: PatternLook) -> Iterator[str]:
     """Yield the path of each file below `root` that a pattern means, and of each link there that leads nowhere.
 
-    Those in folders that the look knows are left out. An absolute pattern gives absolute paths. Raises SetupError for what
-    Spark would read without end: a folder that holds itself, by a link, and what is called like a file and is none.
+    Those in folders that the look knows, or that are closed, are left out. An absolute pattern gives absolute paths. Raises
+    SetupError for what Spark would read without end: a folder that holds itself, by a link, and what is called like a file
+    and is none.
     """
     top = "/" if pattern.startswith("/") else ""
     start = split_pattern(pattern).folder if is_glob(pattern) else pattern
@@ -39,6 +42,8 @@ def local_files(pattern: str, root: str, look: PatternLook) -> Iterator[str]:
     pending: list[tuple[str, frozenset[tuple[int, int]]]] = [(start, frozenset())]
     while pending:
         folder, above = pending.pop()
+        if look.is_closed(folder):
+            continue
         place = Path(root, folder or top)
         seen = _seen(place)
         if seen is not None and is_listed_whole(pattern, folder):
@@ -119,21 +124,42 @@ def _with(
     return above | {(seen.st_dev, seen.st_ino)}
 
 
-def s3_files(pattern: str, root: str) -> Iterator[str]:
-    """Yield the path below `root` of each object that a pattern means; an absolute pattern gives absolute paths."""
+def s3_files(pattern: str, root: str, look: PatternLook) -> Iterator[str]:
+    """Yield the path below `root` of each object that a pattern means; an absolute pattern gives absolute paths.
+
+    Those in closed folders are left out. A request names a thousand objects, whatever their folders; where folders may be
+    closed, each is listed by itself down to those that have an interval.
+    """
     below = "" if pattern.startswith("s3a://") else f"{root}/"
     fixed = split_pattern(pattern).folder if is_glob(pattern) else pattern
-    store, base = filesystem(below + fixed)
     deep = "/" in pattern.removeprefix(fixed).lstrip("/")
+    store, _ = filesystem(below + fixed)
 
-    def meant(found: list[fs.FileInfo], kind: fs.FileType) -> Iterator[str]:
-        paths = (f"s3a://{one.path}".removeprefix(below) for one in found if one.type == kind)
-        return (path for path in paths if is_read(pattern, path))
+    def listed(folder: str) -> tuple[list[str], list[str]]:
+        """Return the files in a folder, and the folders in it that are to be listed."""
+        whole = look.closing.names(folder) if look.closing else deep or folder != fixed
+        base = f"{below}{folder}".removeprefix("s3a://").rstrip("/")
+        found = store.get_file_info(fs.FileSelector(base, recursive=whole, allow_not_found=True))
+        paths = {
+            kind: [f"s3a://{one.path}".removeprefix(below) for one in found if one.type == kind]
+            for kind in _S3_KINDS
+        }
+        folders = [] if whole else paths[fs.FileType.Directory]
+        return (
+            [path for path in paths[fs.FileType.File] if is_read(pattern, path)],
+            [path for path in folders if _leads_on(pattern, path)],
+        )
 
-    selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
-    found = store.get_file_info(selector if is_glob(pattern) else [base])
-    yield from meant(found, fs.FileType.File)
-    for folder in meant(found, fs.FileType.Directory) if not deep else ():
-        base = f"{below}{folder}".removeprefix("s3a://")
-        selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
-        yield from meant(store.get_file_info(selector), fs.FileType.File)
+    if not is_glob(pattern):
+        [named] = store.get_file_info([f"{below}{fixed}".removeprefix("s3a://")])
+        if named.type == fs.FileType.File:
+            yield pattern
+        if named.type != fs.FileType.Directory:
+            return
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        folders = [fixed]
+        while folders:
+            level = list(pool.map(listed, [one for one in folders if not look.is_closed(one)]))
+            folders = [path for _, further in level for path in further]
+            for files, _ in level:
+                yield from files

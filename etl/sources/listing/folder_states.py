@@ -16,6 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from etl.sources.listing.closing import Closing
+
 State = tuple[int, ...]  # device, inode, and time of change in ns
 Known = Mapping[str, State | None]  # by folder; None: it is to be listed
 Folders = Mapping[str, Known]  # by pattern
@@ -56,6 +58,7 @@ class PatternLook:
     """A look at the folders of one pattern, which need not list those that are as `known`."""
 
     known: Known
+    closing: Closing | None = None  # which of them it need not look at
     found: dict[str, State | None] = field(default_factory=dict)
     began_ns: int = field(default_factory=time.time_ns)
 
@@ -71,6 +74,13 @@ class PatternLook:
         at_rest = state is not None and state[2] < self.began_ns - REST_NS and bool(state[2] % _SECOND_NS)
         self.found[folder] = state if at_rest else None
         return None
+
+    def is_closed(self, folder: str) -> bool:
+        """Tell whether a folder is closed; once it is open again, as where the clock went back, it is to be listed."""
+        if self.closing is None or not self.closing.has(folder):
+            return False
+        self.found[folder] = None
+        return True
 
     def has_link(self, folder: str) -> None:
         """Note that a folder has a link: what that leads to may change while the folder does not."""
@@ -94,10 +104,12 @@ class LandingLook:
     """A look at the folders of all patterns of a pipeline, beside what a look before it had found."""
 
     known: Folders = field(default_factory=dict)
+    closings: Mapping[str, Closing] = field(default_factory=dict)  # by pattern
     looks: dict[str, PatternLook] = field(default_factory=dict)
 
     def at(self, pattern: str) -> PatternLook:
-        return self.looks.setdefault(pattern, PatternLook(known=self.known.get(pattern, {})))
+        look = PatternLook(known=self.known.get(pattern, {}), closing=self.closings.get(pattern))
+        return self.looks.setdefault(pattern, look)
 
     @property
     def found(self) -> Folders:
