@@ -340,6 +340,32 @@ def test_a_decision_ends_a_question(told: Told) -> None:
     assert told.messages[2]["notes"][0].endswith("ann decided")
 
 
+def test_only_what_is_long_over_and_wholly_sent_is_forgotten(told: Told) -> None:
+    for kind in ("drift", "dropped", "failed", "waiting"):
+        told.tell(Trouble(pipeline="taps", kind=kind, text="see"))
+        with transaction(told.ledger.dsn) as cursor:
+            alerts.resolve(cursor, [told.number], "ann ended it")
+        if kind == "waiting":  # its end is not taken
+            told.ours.answer = 503
+        told.outbox.send()
+    told.ledger.execute(
+        "UPDATE sluice.alert SET resolved_at = now() - interval '2 hours' WHERE kind <> 'failed'"
+    )
+    told.tell(Trouble(pipeline="taps", kind="question", text="what now?"))
+    for most, left in (
+        (1, ["dropped", "failed", "waiting", "question"]),
+        (9, ["failed", "waiting", "question"]),
+    ):
+        with transaction(told.ledger.dsn) as cursor:
+            alerts.forget_old(cursor, "others", HOUR, most=most)
+            alerts.forget_old(cursor, "taps", HOUR, most=most)
+        assert told.ledger.execute("SELECT kind FROM sluice.alert ORDER BY alert_id") == [
+            (one,) for one in left
+        ]
+    with transaction(told.ledger.dsn) as cursor:
+        assert alerts.old(cursor, "taps", HOUR) == 0
+
+
 def pipeline(**declared: Any) -> Pipeline:
     return replace(arrow_driver.pipeline("taps"), **declared)
 

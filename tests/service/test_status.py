@@ -285,7 +285,9 @@ def test_a_batch_without_state_or_phases_is_told_too(events: Delivering) -> None
     assert any(line.split()[-7:] == ["-", "3.00", "-", "-", "-", "-", "3.00"] for line in text.splitlines())
 
 
-def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering) -> None:
+def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran_and_alerts_long_over(
+    events: Delivering,
+) -> None:
     tell(events, 0, triggered_at=dt.datetime.now(dt.UTC) - dt.timedelta(days=30))
     tell(events, 1, triggered_at=dt.datetime.now(dt.UTC))
     other = "00000000-0000-0000-0000-000000000001"
@@ -306,3 +308,16 @@ def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran(events: Delivering
     assert report.progress == 1
     assert "  removed how 1 batch of earlier streams ran" in report.lines()
     assert kept() == [(1,)]
+
+    events.execute(
+        "INSERT INTO sluice.alert (pipeline, kind, known_as, text, resolved_at, resolved_by)"
+        " SELECT 'events', 'failed', '', '', now() - interval '31 days', '' FROM generate_series(1, 1001) RETURNING 1"
+    )
+    assert sweep(events.place, events.pipeline).alerts == 0, (
+        "they are kept for ever unless settings say how long"
+    )
+    settings = events.place.settings.model_copy(update={"quality_retention": dt.timedelta(days=30)})
+    place = replace(events.place, settings=settings)
+    assert sweep(place, events.pipeline, dry_run=True).alerts == 1001
+    assert "  removed 1,001 alerts that had long been over" in sweep(place, events.pipeline).lines()
+    assert events.execute("SELECT count(*) FROM sluice.alert") == [(0,)]

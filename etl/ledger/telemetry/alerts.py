@@ -203,3 +203,15 @@ def alerts(
 def _state(found: dict[str, Any]) -> AlertState:
     unsent, problem = found.pop("unsent"), found.pop("problem")
     return AlertState(alert=Alert(**found), unsent=unsent, problem=problem)
+
+
+def old(cursor: Cursor, pipeline: str, retention: dt.timedelta) -> int:
+    """Return how many alerts of the pipeline are over for longer than `retention`, with nothing left to send."""
+    STATEMENTS.execute(cursor, "old", pipeline=pipeline, retention=retention)
+    [(count,)] = cursor.fetchall()
+    return int(count)
+
+
+def forget_old(cursor: Cursor, pipeline: str, retention: dt.timedelta, *, most: int) -> None:
+    """Take out the oldest `most` of these, with their messages."""
+    STATEMENTS.execute(cursor, "forget_old", pipeline=pipeline, retention=retention, most=most)

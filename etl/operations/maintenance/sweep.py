@@ -24,7 +24,7 @@ from etl.common.wording import pluralize
 from etl.ledger import deliveries, leases, pipelines
 from etl.ledger.pointers import CATALOG
 from etl.ledger.stops import open_stops
-from etl.ledger.telemetry import orphans
+from etl.ledger.telemetry import alerts, orphans
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.kinds.open import stream_of
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 STATEMENTS = Statements(__name__)
 
 
-AT_ONCE = 1000  # objects in one request
+AT_ONCE = 1000  # objects in one request, or alerts in one transaction
 SHOWN = 20
 
 Check = Callable[[Cursor], SluiceError | None]
@@ -88,6 +88,7 @@ class SweepReport:
     kept: Mapping[str, int]  # why -> objects that no retained metadata needs
     reports: int = 0  # of deliveries older than the retention of quality
     progress: int = 0  # batches of earlier streams whose progress was kept
+    alerts: int = 0  # that are over for longer than the retention of quality
 
     def lines(self) -> list[str]:
         """Return the report in lines for people."""
@@ -113,6 +114,8 @@ class SweepReport:
             lines.append(
                 f"  {done} how {pluralize(self.progress, 'batch', 'batches')} of earlier streams ran"
             )
+        if self.alerts:
+            lines.append(f"  {done} {pluralize(self.alerts, 'alert')} that had long been over")
         if self.uploads is None:
             lines.append("  the store can't list unfinished uploads")
         return lines + [f"  left {pluralize(count, 'object')}: {why}" for why, count in self.kept.items()]
@@ -142,12 +145,16 @@ def sweep(workspace: Workspace, pipeline: Pipeline, *, dry_run: bool = False) ->
     dsn = workspace.services.postgres
     migrate(dsn)
 
-    horizon = workspace.settings.backup_horizon
+    horizon, retention = workspace.settings.backup_horizon, workspace.settings.quality_retention
     check = stream_of(workspace, pipeline).mismatch
     report = sweep_lake(dsn, workspace.lake, pipeline, horizon=horizon, dry_run=dry_run, check=check)
-    forgotten = _forget(dsn, pipeline, workspace.settings.quality_retention, dry_run=dry_run)
+    report = replace(report, progress=_forget_progress(dsn, pipeline, horizon, dry_run=dry_run))
+    if retention is None:
+        return report
     return replace(
-        report, reports=forgotten, progress=_forget_progress(dsn, pipeline, horizon, dry_run=dry_run)
+        report,
+        reports=_forget_reports(dsn, pipeline, retention, dry_run=dry_run),
+        alerts=_forget_alerts(dsn, pipeline, retention, dry_run=dry_run),
     )
 
 
@@ -164,10 +171,8 @@ def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry
     return int(count)
 
 
-def _forget(dsn: str, pipeline: Pipeline, retention: dt.timedelta | None, *, dry_run: bool) -> int:
+def _forget_reports(dsn: str, pipeline: Pipeline, retention: dt.timedelta, *, dry_run: bool) -> int:
     """Take out reports and sketches older than `retention`, unless `dry_run`; return how many deliveries had them."""
-    if retention is None:
-        return 0
     with transaction(dsn) as cursor:
         STATEMENTS.execute(cursor, "old_reports", pipeline=pipeline.name, retention=retention)
         [(count,)] = cursor.fetchall()
@@ -175,6 +180,19 @@ def _forget(dsn: str, pipeline: Pipeline, retention: dt.timedelta | None, *, dry
             STATEMENTS.execute(cursor, "forget_reports", pipeline=pipeline.name, retention=retention)
             STATEMENTS.execute(cursor, "forget_sketches", pipeline=pipeline.name, retention=retention)
     return int(count)
+
+
+def _forget_alerts(dsn: str, pipeline: Pipeline, retention: dt.timedelta, *, dry_run: bool) -> int:
+    """Take out alerts that are over for longer than `retention`, unless `dry_run`; return how many there were.
+
+    A transaction takes out AT_ONCE at most, so that nothing waits for it for long.
+    """
+    with transaction(dsn) as cursor:
+        count = alerts.old(cursor, pipeline.name, retention)
+    for _ in range(0, 0 if dry_run else count, AT_ONCE):
+        with transaction(dsn) as cursor:
+            alerts.forget_old(cursor, pipeline.name, retention, most=AT_ONCE)
+    return count
 
 
 def sweep_lake(

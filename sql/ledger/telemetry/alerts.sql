@@ -141,3 +141,17 @@ ORDER BY a.alert_id DESC LIMIT %(limit)s
 -- name: alert
 -- The alert of this number, if it is of the pipeline.
 SELECT * FROM sluice.alert WHERE alert_id = %(alert)s AND pipeline = %(pipeline)s
+
+-- name: old
+-- How many alerts of a pipeline are over for longer than the retention, with nothing left to send.
+SELECT count(*) FROM sluice.alert a
+WHERE a.pipeline = %(pipeline)s AND a.resolved_at < now() - %(retention)s
+  AND NOT EXISTS (SELECT FROM sluice.alert_message m WHERE m.alert_id = a.alert_id AND m.sent_at IS NULL)
+
+-- name: forget_old
+-- Takes the oldest of these out, with their messages.
+DELETE FROM sluice.alert WHERE alert_id IN (
+    SELECT a.alert_id FROM sluice.alert a
+    WHERE a.pipeline = %(pipeline)s AND a.resolved_at < now() - %(retention)s
+      AND NOT EXISTS (SELECT FROM sluice.alert_message m WHERE m.alert_id = a.alert_id AND m.sent_at IS NULL)
+    ORDER BY a.alert_id LIMIT %(most)s)
