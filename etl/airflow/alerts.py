@@ -49,7 +49,6 @@ TASK_FAILED = "{{ task.task_id }} failed: " + _WHY
 QUARANTINE = "{pipeline} holds {share:.2%} of a run's records in quarantine, more than {limit:.2%}"
 DROPPED = "{pipeline}: of what a run read {left_out}"
 DRIFTED = "{pipeline}: for the first time since the delivery before, {drift}"
-LAGGING = "{pipeline}: {late}; `sluice consumers {pipeline}` lists all of them"
 QUESTION = "{subject} Until somebody answers, the run waits: {address}"
 WAITING = "{pipeline} still waits, and goes on to for hours: {error}"
 DEADLINE = "{pipeline} has not ended within {limit} of being queued"
@@ -81,29 +80,11 @@ class AlertNotifier(BaseNotifier):
         await asyncio.to_thread(self.notify, context)
 
 
-class EndNotifier(BaseNotifier):
-    """Tells that a failure is over because its task has come to a good end."""
-
-    def __init__(self, *, pipeline: str, about: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.pipeline = pipeline
-        self.about = about
-
-    def notify(self, context: Context) -> None:  # noqa: ARG002 - likewise
-        by = f"its {self.about} ended well"
-        _recorded(self.pipeline, lambda box: box.end(self.pipeline, "failed", self.about, by))
-
-
 def notifiers(kind: str, pipeline: str, text: str, about: str = "") -> list[BaseNotifier]:
     """Make what tells of a trouble; none where the settings name nobody to tell."""
     if not named(load_settings()):
         return []
     return [AlertNotifier(kind=kind, pipeline=pipeline, text=text, about=about)]
-
-
-def ends(pipeline: str, about: str) -> list[BaseNotifier]:
-    """Make what tells that a failure is over; none where the settings name nobody to tell."""
-    return [EndNotifier(pipeline=pipeline, about=about)] if named(load_settings()) else []
 
 
 def restarts(pipeline: str) -> list[Callable[[Context], None]]:
@@ -132,12 +113,12 @@ def tell(pipeline: str, troubles: Sequence[Trouble] = ()) -> None:
 
     Where the ledger can't be had, the troubles are told at once and for this time alone.
     """
-    if not _recorded(pipeline, lambda box: box.tell(pipeline, troubles)):
+    if not _recorded(pipeline, troubles):
         _warn(send_unrecorded(channels_here(load_settings()), troubles, within=SEND_WITHIN))
 
 
 def look() -> None:
-    """Tell of data that is late or too little, remind people, tell what is over, and send what was not taken.
+    """Tell of what the ledger shows to be wrong or over, remind people, and send what was not taken.
 
     Raises AirflowException where a destination does not take what was tried, or a pipeline could not be looked at.
     """
@@ -146,14 +127,14 @@ def look() -> None:
         raise AirflowException("; ".join(problems))
 
 
-def _recorded(pipeline: str, do: Callable[[Outbox], None]) -> bool:
-    """Change alerts in the ledger, if anybody is to be told, and send; return False where the ledger can't be had."""
+def _recorded(pipeline: str, troubles: Sequence[Trouble]) -> bool:
+    """Tell of troubles by the ledger, if anybody is to be told; return False where it can't be had."""
     settings = load_settings()
     if not named(settings):
         return True
     try:
         box = _outbox(settings)
-        do(box)
+        box.tell(pipeline, troubles)
     except LEDGER_AWAY as error:
         log.warning("alerts can't be kept in the ledger: %s", _first_line(error))
         return False

@@ -19,7 +19,7 @@ from airflow.sdk import (
     get_parsing_context,
 )
 
-from etl.airflow.alerts import FAILED, OF_REPLAYS, TASK_FAILED, deadline, ends, look, notifiers, restarts
+from etl.airflow.alerts import FAILED, OF_REPLAYS, TASK_FAILED, deadline, look, notifiers, restarts
 from etl.airflow.operator import SluiceRunOperator, SluiceTaskOperator, assets, partitions
 from etl.airflow.retries import LONGEST_PAUSE, Retries, kept_up
 from etl.airflow.run_form import FIELDS
@@ -42,9 +42,10 @@ For each pipeline, beside its runs:
   the audit failed: what it would remove may be evidence. *Clear* the audit when the cause is fixed; the sweep follows.
 """
 ALERTS = """
-Looks every five minutes for pipelines whose data is older, or less, than their `freshness` and `volume` allow; reminds
-people of alerts that nobody has taken up; tells what is over; and sends again what a destination did not take. A run fails
-where one does not take what this run tries: the log says which, and a later run sends it.
+Looks every five minutes for pipelines whose data is older, or less, than their `freshness` and `volume` allow, for consumers
+that are further behind than `alert_consumer_lag`, and for runs and audits that failed outside of Airflow; reminds people of
+alerts that nobody has taken up; tells what is over; and sends again what a destination did not take. A run fails where one
+does not take what this run tries: the log says which, and a later run sends it.
 """
 REPLAYS = """
 Replays and releases of `{name}`, beside its own runs: neither waits for the other, also where a run is kept up. *Trigger*
@@ -359,7 +360,6 @@ def _command(name: str, pipeline: Pipeline) -> BaseOperator:
         weight_rule="absolute",  # an audit that a sweep waits for comes before no run
         **_worker(pipeline),
         on_failure_callback=notifiers("failed", pipeline.name, TASK_FAILED, name),
-        on_success_callback=ends(pipeline.name, name),
         **_ended(pipeline),
     )
 

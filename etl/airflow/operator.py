@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.sdk import Asset, BaseOperator
 
 from etl.airflow import alerts
-from etl.airflow.alerts import DRIFTED, DROPPED, LAGGING, QUARANTINE, WAITING
+from etl.airflow.alerts import DRIFTED, DROPPED, QUARANTINE, WAITING
 from etl.airflow.connections import environment_of
 from etl.airflow.links import QualityLink
 from etl.airflow.log_lines import harmless
@@ -279,9 +279,6 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
             )
             text = DRIFTED.format(pipeline=self.pipeline, drift="; ".join(drifted(unknown, missing)))
             yield trouble(kind="drift", text=text, about=", ".join(sorted(summary.drifted))[:LONGEST_ABOUT])
-        for consumer, late in summary.late_consumers.items():
-            text = LAGGING.format(pipeline=self.pipeline, late=late)
-            yield trouble(kind="consumer", text=text, about=consumer)
 
     def _note(self, error: RunFailed, context: Context) -> None:
         """Keep count of the tries that ended by an outage; alert once these are more than the declared retries.

@@ -60,18 +60,16 @@ class Outbox:
             for trouble in troubles:
                 alerts.open_alert(cursor, fit(trouble), self.destinations)
 
-    def end(self, pipeline: str, kind: str, about: str, by: str) -> None:
-        """End the open alert of a pipeline, kind and matter, if there is one."""
-        migrate(self.dsn)
-        with transaction(self.dsn) as cursor:
-            alerts.end_trouble(cursor, pipeline, kind, about, by)
-
     def look(self, files: Collection[Loaded]) -> SendResult:
-        """End what is over, see to the thresholds of each declaration, remind people, and send all that is due."""
+        """End what is over, find what has failed, is behind, late or too little, remind people, and send all that is due."""
         migrate(self.dsn)
         problems = []
         with transaction(self.dsn) as cursor:
             alerts.settle(cursor, None)
+            for trouble in watch.failures(cursor):
+                alerts.open_alert(cursor, fit(trouble), self.destinations)
+            for trouble in watch.lags(cursor):
+                alerts.open_alert(cursor, fit(trouble), self.destinations, again=False)
         right = [one.right for one in files if one.right is not None]
         for pipeline in right:
             try:
@@ -87,7 +85,7 @@ class Outbox:
 
     def _watch(self, pipeline: Pipeline) -> None:
         with transaction(self.dsn) as cursor:
-            for kind, trouble in watch.found(cursor, pipeline).items():
+            for kind, trouble in watch.thresholds(cursor, pipeline).items():
                 if trouble is None:
                     alerts.end_trouble(cursor, pipeline.name, kind, "", "it is as declared again")
                 else:

@@ -1,6 +1,7 @@
-"""Looks whether a pipeline's data is as fresh and as much as declared, by the day of the week.
+"""Finds troubles that the ledger shows, so also where nothing runs, and where no Airflow does.
 
-Both are of deliveries in the ledger, so they are found where nothing runs as well.
+These are runs and audits that failed, consumers that are behind, and data that is not as fresh or as much as declared, by
+the day of the week.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from zoneinfo import ZoneInfo
 from etl.common.database import Cursor
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
+from etl.ledger import consumers, pipelines
 from etl.ledger.telemetry.alerts import Trouble
 from etl.pipeline import Freshness, Pipeline, Volume
 from etl.pipeline.thresholds import WEEKDAYS
@@ -23,7 +25,28 @@ STATEMENTS = Statements(__name__)
 LONGEST = dt.timedelta(days=400)  # what lies further back counts no more: it is late by any limit
 
 
-def found(cursor: Cursor, pipeline: Pipeline) -> dict[str, Trouble | None]:
+def failures(cursor: Cursor) -> Iterator[Trouble]:
+    """Yield what has failed since it was last told of, of all pipelines: runs that Airflow did not start, and audits."""
+    STATEMENTS.execute(cursor, "failed_runs")
+    for name, kind, outcome, message in cursor.fetchall():
+        word = "is stopped" if kind == "question" else "failed"
+        why = message or outcome or "its run was killed or cut off"
+        text = f"{name} {word}: {why}; `sluice status {name}` names the next command"
+        yield Trouble(pipeline=name, kind=kind, text=text)
+    STATEMENTS.execute(cursor, "failed_audits")
+    for name, differences in cursor.fetchall():
+        text = f"the audit of {name} found {pluralize(differences, 'difference')}; `sluice audit {name}` lists them"
+        yield Trouble(pipeline=name, kind="failed", about="audit", text=text)
+
+
+def lags(cursor: Cursor) -> Iterator[Trouble]:
+    """Yield the consumers that are further behind now than they may be, of all pipelines."""
+    for late in consumers.late(cursor, pipelines.all_names(cursor)):
+        text = f"{late.pipeline}: {late}; `sluice consumers {late.pipeline}` lists all of them"
+        yield Trouble(pipeline=late.pipeline, kind="consumer", about=late.consumer, text=text)
+
+
+def thresholds(cursor: Cursor, pipeline: Pipeline) -> dict[str, Trouble | None]:
     """Return by kind what is wrong with the pipeline's data now; None for a threshold that holds."""
     told = {"freshness": _stale(cursor, pipeline), "volume": _unusual(cursor, pipeline)}
     return {

@@ -56,7 +56,6 @@ class Summary:
     told_to: int | None = None  # the commit up to which these are all that there is to tell
     told_delivery: int | None = None  # that this commit made
     told_run: str | None = None  # which made it
-    late_consumers: dict[str, str] = field(default_factory=dict)  # a phrase for each that is to be told of
     drifted: list[str] = field(default_factory=list)  # names in `unknown` and `missing` that are new
     released: list[int] = field(default_factory=list)  # held rows that a release took, by their numbers
 

@@ -1,3 +1,29 @@
+-- name: failed_runs
+-- The pipelines that are stopped or failing, by the newest run of each that has failed or was killed. Of one that Airflow started its
+-- tasks tell; and nothing is told again that an alert has been told of since.
+SELECT q.pipeline, newest.kind, newest.outcome, newest.message
+FROM sluice.quality_pipeline q JOIN sluice.pipeline p ON p.name = q.pipeline
+CROSS JOIN LATERAL (
+    SELECT r.run_id, r.outcome, r.message, least(r.ended_at, r.seen_at + interval '30 seconds') AS moment,
+           CASE q.standing WHEN 'stopped' THEN 'question' ELSE 'failed' END AS kind
+    FROM sluice.run r
+    WHERE r.pipeline = p.name AND r.kind = 'stream'
+      AND (r.ended_at IS NOT NULL OR (r.run_id = p.lease_token AND r.seen_at <= now() - interval '30 seconds'))
+    ORDER BY r.started_at DESC LIMIT 1) newest
+WHERE q.standing IN ('stopped', 'failing') AND p.retired_at IS NULL
+  AND NOT EXISTS (SELECT FROM sluice.airflow_try t WHERE t.run_id = newest.run_id)
+  AND NOT EXISTS (SELECT FROM sluice.alert a WHERE (a.pipeline, a.kind, a.about) = (p.name, newest.kind, '')
+                  AND a.last_at >= newest.moment)
+ORDER BY q.pipeline
+
+-- name: failed_audits
+-- The pipelines whose last audit has found differences that no alert has been told of since, and how many.
+SELECT m.pipeline, m.differences FROM sluice.maintenance m JOIN sluice.pipeline p ON p.name = m.pipeline
+WHERE m.command = 'audit' AND m.differences > 0 AND p.retired_at IS NULL
+  AND NOT EXISTS (SELECT FROM sluice.alert a WHERE (a.pipeline, a.kind, a.about) = (m.pipeline, 'failed', m.command)
+                  AND a.last_at >= m.ended_at)
+ORDER BY m.pipeline
+
 -- name: newest
 -- When the stream's last batch was committed, of a pipeline that is not retired, and the database's own time.
 SELECT (SELECT d.committed_at FROM sluice.delivery d JOIN sluice.pipeline p ON p.name = d.pipeline

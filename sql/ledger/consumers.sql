@@ -30,9 +30,10 @@ SELECT l.consumer, l.pipeline, l.commit_seq, l.delivery_id, l.newest_seq, l.newe
 FROM sluice.consumer_lag l WHERE %(pipeline)s::text IS NULL OR l.pipeline = %(pipeline)s ORDER BY l.pipeline, l.consumer
 
 -- name: late
--- The consumers of these pipelines that are further behind than they may be, the furthest first.
+-- The consumers of these pipelines, but for retired ones, that are further behind than they may be, the furthest first.
 SELECT l.pipeline, l.consumer, date_trunc('second', now() - l.behind_since) AS behind, l.lag_limit AS "limit"
-FROM sluice.consumer_lag l WHERE l.late AND l.pipeline = ANY(%(pipelines)s) ORDER BY behind DESC, l.pipeline, l.consumer
+FROM sluice.consumer_lag l JOIN sluice.pipeline p ON p.name = l.pipeline
+WHERE l.late AND p.retired_at IS NULL AND l.pipeline = ANY(%(pipelines)s) ORDER BY behind DESC, l.pipeline, l.consumer
 
 -- name: advance
 -- Moves a place in the consumer's own transaction.

@@ -123,18 +123,6 @@ def test_waiting_is_alerted_of_once_in_each_outage(
     assert [one["kind"] for one in inbox.found] == ["waiting"] * 2
 
 
-def test_consumers_that_fell_behind_are_alerted_of_and_no_name_is_taken_for_a_template(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    task = SluiceRunOperator(task_id="run", pipeline="taps")
-    late = "consumer {{ 7 * 7 }} {% is 3:00:00 behind, more than 2:00:00"
-    with webhook() as inbox:
-        monkeypatch.setenv("SLUICE_ALERT_WEBHOOK", f"http://127.0.0.1:{inbox.port}/")
-        task._alert(Summary(pipeline="taps", stream="", run="", late_consumers={"{{ 7 * 7 }}": late}))
-    text = f"taps: {late}; `sluice consumers taps` lists all of them"
-    assert told(inbox) == [{"kind": "consumer", "pipeline": "taps", "text": text}]
-
-
 def test_an_alert_that_no_ledger_keeps_is_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     task = SluiceRunOperator(task_id="run", pipeline="hours", alert_quarantine_share=0.5)
     with webhook(503, 429) as inbox:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +20,12 @@ from etl.alerts.notice import Notice
 from etl.alerts.outbox import Outbox, SendResult
 from etl.common.database import transaction
 from etl.common.settings import Settings, same_place
-from etl.ledger.telemetry import alerts
+from etl.ledger.telemetry import alerts, maintenance
 from etl.ledger.telemetry.alerts import Trouble
 from etl.pipeline import Airflow, Freshness, Pipeline, Volume
 from etl.pipeline.loader import Loaded
 from tests.support import arrow_driver, commands
-from tests.support.ledger_rows import RUN, STREAM, Ledger
+from tests.support.ledger_rows import RUN, Ledger
 from tests.support.receivers import Receiver, receiving
 
 FAILED = Trouble(pipeline="taps", kind="failed", text="taps failed: exit code 70")
@@ -276,30 +277,122 @@ def test_two_that_look_at_once_remind_once(told: Told) -> None:
     assert told.events == ["triggered", "reminder"]
 
 
-def test_each_consumer_has_an_alert_of_its_own_which_its_lag_counts_up(told: Told) -> None:
+def test_a_look_finds_each_consumer_that_is_behind_and_tells_of_it_once(told: Told) -> None:
     told.ledger.deliver(at=dt.datetime.now(dt.UTC) - 3 * HOUR)
-    told.ledger.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '2 hours'")
-    for name in ("delays", "sums"):
+    told.ledger.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '4 hours'")
+    for name in ("sums", "audit", "{{ 7 * 7 }}"):
         told.ledger.execute("INSERT INTO sluice.consumer (pipeline, name) VALUES ('taps', %s)", name)
-
-    def late(name: str, hours: int) -> Trouble:
-        return Trouble(pipeline="taps", kind="consumer", about=name, text=f"{name} is {hours} hours behind")
-
-    told.tell(late("delays", 3), late("sums", 3))
-    told.tell(late("delays", 6))
-    assert [one["key"] for one in told.messages] == [
-        "sluice/taps/consumer/delays",
+    told.look()
+    assert told.events == []
+    told.ledger.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '2 hours'")
+    told.look()
+    told.look()
+    assert sorted(one["key"] for one in told.messages) == [
+        "sluice/taps/consumer/audit",
         "sluice/taps/consumer/sums",
+        "sluice/taps/consumer/{{ 7 * 7 }}",
     ]
+    [text] = [one["text"] for one in told.messages if one["key"].endswith("}}")]
+    late = r"taps: consumer \{\{ 7 \* 7 \}\} is 3:00:\d\d behind, more than 2:00:00; `sluice consumers taps` lists"
+    assert re.match(late, text)
     told.ledger.execute(
-        "UPDATE sluice.consumer SET commit_seq = 1, delivery_id = 1, moved_at = now() WHERE name = 'sums'"
+        "UPDATE sluice.consumer SET commit_seq = 1, delivery_id = 1, moved_at = now() WHERE name = 'audit'"
     )
-    told.settle()
-    [over] = told.messages[2:]
-    assert (over["event"], over["key"]) == ("resolved", "sluice/taps/consumer/sums")
+    told.look()
+    [over] = told.messages[3:]
+    assert (over["event"], over["key"]) == ("resolved", "sluice/taps/consumer/audit")
+    told.ledger.execute(
+        "UPDATE sluice.pipeline SET retired_at = now(), retired_by = 'ann', retired_why = 'moved'"
+    )
+    told.look()
+    told.look()
+    assert told.events[4:] == ["resolved"] * 2
+
+
+def test_a_look_tells_once_of_each_run_that_failed_where_airflow_does_not(told: Told) -> None:
+    def end(outcome: str, *, why: str | None = None) -> None:
+        told.ledger.execute(
+            "UPDATE sluice.run SET ended_at = clock_timestamp(), seen_at = clock_timestamp(), outcome = %s, message = %s",
+            *(outcome, why),
+        )
+
+    end("ServiceAway", why="S3 is away")
+    told.look()
+    assert told.events == [], "an outage interrupts"
+    end("TransformFailed", why="no column [bold]tap")
+    told.ledger.execute(
+        "INSERT INTO sluice.airflow_try (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number, run_id)"
+        " VALUES ('taps', 'r', 'run', 1, 'taps', 'manual', 0, %s)",
+        RUN,
+    )
+    told.look()
+    assert told.events == [], "its task tells, once it is tried no more"
+    told.ledger.execute("DELETE FROM sluice.airflow_try")
+    told.look()
+    told.look()
+    assert [one["key"] for one in told.messages] == [FAILED.key]
+    says = "taps failed: no column [bold]tap; `sluice status taps` names the next command"
+    assert told.messages[0]["text"] == says
+    told.look()
+    end("TransformFailed")
+    told.look()
     with transaction(told.ledger.dsn) as cursor:
-        [open_one] = alerts.alerts(cursor, "taps")
-    assert (open_one.alert.about, open_one.alert.times) == ("delays", 2)
+        [found] = alerts.alerts(cursor, "taps")
+        assert (found.alert.times, found.alert.text.split("; ")[0]) == (2, "taps failed: TransformFailed")
+        alerts.resolve(cursor, [found.alert.alert_id], "ann ended it")
+    told.look()
+    assert told.events == ["triggered", "resolved"], "nothing has failed since"
+    told.ledger.execute("UPDATE sluice.pipeline SET lease_token = %s", RUN)
+    told.ledger.execute(
+        "UPDATE sluice.run SET ended_at = NULL, outcome = NULL, message = NULL, seen_at = now() - interval '5 seconds'"
+    )
+    told.look()
+    assert len(told.events) == 2, "it is at work"
+    told.ledger.execute("UPDATE sluice.run SET seen_at = now() - interval '30 seconds'")
+    told.look()
+    assert told.messages[2]["text"].startswith("taps failed: its run was killed or cut off; ")
+    end("done")
+    told.look()
+    assert told.events[2:] == ["triggered", "resolved"]
+
+
+def test_a_look_tells_of_a_batch_that_stopped_until_somebody_decides(told: Told) -> None:
+    told.ledger.stop()
+    told.ledger.execute(
+        "UPDATE sluice.run SET ended_at = now(), outcome = 'ContractBroken', message = 'batch 1 broke its contract'"
+    )
+    told.look()
+    told.look()
+    assert [(one["event"], one["kind"]) for one in told.messages] == [("triggered", "question")]
+    assert told.messages[0]["text"].startswith("taps is stopped: batch 1 broke its contract; ")
+    told.ledger.decide()
+    told.look()
+    told.look()
+    assert told.events == ["triggered", "resolved"]
+
+
+def test_a_look_tells_of_a_failed_audit_until_one_passes_whoever_started_them(told: Told) -> None:
+    def audited(differences: int) -> None:
+        maintenance.note(told.ledger.dsn, "taps", "audit", differences=differences)
+
+    audited(0)
+    told.look()
+    assert told.events == []
+    for _ in range(2):
+        audited(3)
+        told.look()
+        told.look()
+    [found] = told.messages
+    assert (found["key"], found["text"]) == (
+        "sluice/taps/failed/audit",
+        "the audit of taps found 3 differences; `sluice audit taps` lists them",
+    )
+    audited(0)
+    told.look()
+    assert told.messages[1]["notes"][0].endswith("its audit ended well")
+    told.tell(Trouble(pipeline="taps", kind="failed", about="audit", text="audit_taps failed: exit code 1"))
+    told.look()
+    assert told.events[2:] == ["triggered"], "as Airflow's task tells of it"
 
 
 def test_a_run_without_a_batch_ends_what_kept_runs_from_their_end(told: Told) -> None:
@@ -318,23 +411,13 @@ def test_a_run_without_a_batch_ends_what_kept_runs_from_their_end(told: Told) ->
     told.ledger.execute("UPDATE sluice.run SET kind = 'replay' WHERE run_id = %s", RUN)
     told.settle()
     assert told.messages[5]["key"] == beside.key
-    told.outbox.end("taps", "failed", "audit", "an audit found no difference")
-    told.outbox.send()
-    assert told.messages[6]["notes"][0].endswith("an audit found no difference")
 
 
 def test_a_decision_ends_a_question(told: Told) -> None:
-    told.ledger.execute(
-        "INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)"
-        " VALUES (%s, 1, 'taps', '{share}', '')",
-        STREAM,
-    )
+    told.ledger.stop()
     told.tell(Trouble(pipeline="taps", kind="question", text="what now?"))
     told.tell(FAILED)
-    told.ledger.execute(
-        "UPDATE sluice.stopped_batch SET decision = 'accept', decided_by = 'ann', why = 'fine',"
-        " decided_at = clock_timestamp()"
-    )
+    told.ledger.decide()
     told.settle()
     assert [one["kind"] for one in told.messages[2:]] == ["question"]
     assert told.messages[2]["notes"][0].endswith("ann decided")

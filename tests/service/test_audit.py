@@ -164,6 +164,8 @@ def test_what_changed_in_the_table_is_found(delivered: Delivering) -> None:
     report = seen(delivered)
     whats = found(report, "rows")
     assert len(report.differences) == len(whats) == 3
+    kept = "SELECT pipeline, command, differences FROM sluice.maintenance"
+    assert delivered.execute(kept) == [("events", "audit", 3)]
     first, second, third = (whats[number] for number in deliveries(delivered))
     assert "ledger 290, lake 290, table 291" in first
     assert "ledger 190, lake 190, table 189" in second

@@ -62,6 +62,7 @@ MORE = (
         " VALUES ('events', 'm', 1, 's3://m', 1, repeat('0', 64), 1, 'x', 'x', 1, 1, 1, '{}', 'Ada')"
     ),
     "INSERT INTO sluice.orphans (pipeline, objects, bytes, seen_by) VALUES ('events', 0, 0, 'sweep')",
+    "INSERT INTO sluice.maintenance (pipeline, command, differences) VALUES ('events', 'audit', 0)",
     "INSERT INTO sluice.alert (pipeline, kind, known_as, text) VALUES ('events', 'failed', 'sluice/events/failed', 'no')",
 )
 
@@ -141,7 +142,7 @@ def test_each_reference_to_a_pipelines_name_waits_for_the_end_of_a_rename(events
     references = events.execute(
         "SELECT conrelid::regclass::text, condeferrable FROM pg_constraint WHERE confrelid = 'sluice.pipeline'::regclass"
     )
-    assert len(references) == 11
+    assert len(references) == 12
     assert [table for table, deferrable in references if not deferrable] == []
 
 

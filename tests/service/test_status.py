@@ -304,6 +304,7 @@ def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran_and_alerts_long_ov
 
     assert sweep(events.place, events.pipeline, dry_run=True).progress == 1
     assert kept() == [(0,), (1,)]
+    assert events.execute("SELECT count(*) FROM sluice.maintenance") == [(0,)]
     report = sweep(events.place, events.pipeline)
     assert report.progress == 1
     assert "  removed how 1 batch of earlier streams ran" in report.lines()
@@ -321,3 +322,4 @@ def test_a_sweep_takes_out_how_batches_of_earlier_streams_ran_and_alerts_long_ov
     assert sweep(place, events.pipeline, dry_run=True).alerts == 1001
     assert "  removed 1,001 alerts that had long been over" in sweep(place, events.pipeline).lines()
     assert events.execute("SELECT count(*) FROM sluice.alert") == [(0,)]
+    assert events.execute("SELECT command, differences FROM sluice.maintenance") == [("sweep", 0)]

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from etl.airflow.command import tries
-from etl.airflow.command.lag import newly_late
 from etl.airflow.command.score import score
 from etl.airflow.command.tries import Untold
 from etl.airflow.task_try import TaskTry
@@ -275,38 +274,6 @@ def test_a_task_that_was_cleared_alone_names_what_had_succeeded_and_is_replayed_
 
 def cleared(times: int) -> TaskTry:
     return replace(asked("r"), clear_number=times, try_number=1 + times)
-
-
-def test_a_late_consumer_is_told_once_and_again_as_its_lag_doubles(events: Delivering) -> None:
-    """The clock is moved by moving the delivery and the tries back."""
-    events.deliver(ROWS)
-    events.execute(
-        "INSERT INTO sluice.consumer (pipeline, name) VALUES ('events', 'delays'), ('events', 'other')"
-    )
-    events.execute("UPDATE sluice.consumer SET commit_seq = 1, delivery_id = 1 WHERE name = 'other'")
-    events.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '2 hours'")
-
-    def seen_after(hours: float, attempt: int, *, outcome: str = "done") -> list[str]:
-        events.execute(
-            "UPDATE sluice.delivery SET committed_at = committed_at - %s * interval '1 hour'", hours
-        )
-        events.execute("UPDATE sluice.airflow_try SET ended_at = ended_at - %s * interval '1 hour'", hours)
-        with tries.recorded(events.dsn, "events", replace(asked("r"), try_number=attempt), lambda: outcome):
-            return [
-                f"{one.consumer} {one.behind.total_seconds() // 3600:.0f}"
-                for one in newly_late(events.dsn, "events")
-            ]
-
-    assert seen_after(1.5, 1) == []
-    assert seen_after(1, 2, outcome="stopped") == [
-        "delays 2"
-    ]  # Airflow counts no success: nobody may have heard
-    assert seen_after(0.5, 3) == ["delays 3"]
-    assert seen_after(0.5, 4) == []
-    assert seen_after(1, 5) == ["delays 4"]
-    assert seen_after(3, 6) == []
-    assert seen_after(30, 7) == ["delays 37"]
-    assert seen_after(10, 8) == []
 
 
 def test_fields_that_the_delivery_before_did_not_have_are_told_as_new(events: Delivering) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -129,9 +127,8 @@ def test_a_backfill_with_nothing_to_do_is_on_record_and_tells_what_nobody_has_to
 
     def backfilled() -> Summary:
         say: list[str] = []
-        declared = replace(home.pipeline(), alert_consumer_lag=timedelta(hours=2))
         return run_requested(
-            home.place, declared, asked("backfill", **later), lambda _: None, say.append, RunControl()
+            home.place, home.pipeline(), asked("backfill", **later), lambda _: None, say.append, RunControl()
         )
 
     assert backfilled().run == ""
@@ -139,14 +136,10 @@ def test_a_backfill_with_nothing_to_do_is_on_record_and_tells_what_nobody_has_to
     home.land("orders/0.jsonl", orders(0, 8))
     [number] = home.run().deliveries
     done = backfilled()
-    assert (done.batches, done.unreported, done.late_consumers) == (0, [number], {})
+    assert (done.batches, done.unreported) == (0, [number])
     kept = "SELECT run_id::text, outcome, jsonb_array_length(plan -> 'deliveries') FROM sluice.run WHERE kind = 'replay'"
     assert home.ask(kept) == [(done.run, "done", 0)]
     assert home.ask("SELECT run_id::text, outcome FROM sluice.airflow_try") == [(done.run, "done")]
-    home.ask("INSERT INTO sluice.consumer (pipeline, name) VALUES ('orders', 'delays')")
-    home.ask("UPDATE sluice.delivery SET committed_at = now() - interval '3 hours'")
-    late = backfilled().late_consumers["delays"]
-    assert re.fullmatch(r"consumer delays is 3:00:\d\d behind, more than 2:00:00", late)
 
 
 def test_what_a_try_had_done_before_it_died_is_not_done_again_and_is_told_of_by_the_next(home: Home) -> None:

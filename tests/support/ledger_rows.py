@@ -43,3 +43,18 @@ class Ledger:
         for name, value in columns.items():
             self.execute(f"UPDATE sluice.delivery SET {name} = %s WHERE delivery_id = %s", value, number)
         return number
+
+    def stop(self) -> None:
+        """Put on record that the stream's batch 1 broke its contract."""
+        self.execute(
+            "INSERT INTO sluice.stopped_batch (stream_id, batch_id, pipeline, stops, report)"
+            " VALUES (%s, 1, 'taps', '{share}', '')",
+            STREAM,
+        )
+
+    def decide(self) -> None:
+        """Put on record that somebody has decided on it."""
+        self.execute(
+            "UPDATE sluice.stopped_batch SET decision = 'accept', decided_by = 'ann', why = 'fine',"
+            " decided_at = clock_timestamp()"
+        )

@@ -24,7 +24,6 @@ import time
 from typing import TYPE_CHECKING
 
 from etl.airflow.command import tries
-from etl.airflow.command.lag import newly_late
 from etl.airflow.command.partitions import touched_partitions
 from etl.airflow.command.score import score
 from etl.airflow.run_form import FIELDS
@@ -90,8 +89,6 @@ def run_requested(
             summary = _replay(workspace, pipeline, task_try, selection, progress, say, became)
         if summary.unknown or summary.missing:
             summary.drifted = tries.new_drift(dsn, pipeline.name, summary.deliveries)
-        if pipeline.alert_consumer_lag:
-            summary.late_consumers = {one.consumer: str(one) for one in newly_late(dsn, pipeline.name)}
         if summary.run or task_try.release:  # of a release an earlier try may have done all
             untold = tries.untold(dsn, pipeline.name, task_try)
             summary.unreported, summary.unreported_batches = (

@@ -32,7 +32,7 @@ from etl.ledger.deliveries import (
     deliveries_in_force,
     inputs_by_delivery,
 )
-from etl.ledger.telemetry import orphans
+from etl.ledger.telemetry import maintenance, orphans
 from etl.operations.audit.compare import (
     LAKE,
     TABLE,
@@ -140,6 +140,7 @@ def audit(workspace: Workspace, pipeline: Pipeline) -> AuditReport:
     not_yet = sorted(undelivered(pipeline, workspace.settings.landing, {one.path for one in read}))
     if lost:
         differences.insert(0, AuditDifference(kind="ledger", delivery_id=None, what=lost.seen))
+    maintenance.note(dsn, pipeline.name, "audit", differences=len(differences))
     return AuditReport(
         pipeline=pipeline.name,
         snapshot_id=said.data.current_snapshot_id if said.data else None,

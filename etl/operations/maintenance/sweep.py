@@ -24,7 +24,7 @@ from etl.common.wording import pluralize
 from etl.ledger import deliveries, leases, pipelines
 from etl.ledger.pointers import CATALOG
 from etl.ledger.stops import open_stops
-from etl.ledger.telemetry import alerts, orphans
+from etl.ledger.telemetry import alerts, maintenance, orphans
 from etl.pipeline import Pipeline
 from etl.pipeline.replayability import run_command
 from etl.runs.kinds.open import stream_of
@@ -149,13 +149,15 @@ def sweep(workspace: Workspace, pipeline: Pipeline, *, dry_run: bool = False) ->
     check = stream_of(workspace, pipeline).mismatch
     report = sweep_lake(dsn, workspace.lake, pipeline, horizon=horizon, dry_run=dry_run, check=check)
     report = replace(report, progress=_forget_progress(dsn, pipeline, horizon, dry_run=dry_run))
-    if retention is None:
-        return report
-    return replace(
-        report,
-        reports=_forget_reports(dsn, pipeline, retention, dry_run=dry_run),
-        alerts=_forget_alerts(dsn, pipeline, retention, dry_run=dry_run),
-    )
+    if retention is not None:
+        report = replace(
+            report,
+            reports=_forget_reports(dsn, pipeline, retention, dry_run=dry_run),
+            alerts=_forget_alerts(dsn, pipeline, retention, dry_run=dry_run),
+        )
+    if not dry_run:
+        maintenance.note(dsn, pipeline.name, "sweep")
+    return report
 
 
 def _forget_progress(dsn: str, pipeline: Pipeline, horizon: dt.timedelta, *, dry_run: bool) -> int:

@@ -62,15 +62,16 @@ WHERE kind IN ('freshness', 'volume') AND resolved_at IS NULL AND pipeline <> AL
 
 -- name: settle
 -- Ends the open alerts whose trouble the ledger shows to be over, of one pipeline or of all: a batch has come since, and for
--- what is about records the newest is not like it; or a run has ended well; or, of a question, somebody has decided. Those of an audit
--- and a sweep, and of thresholds, others end.
+-- what is about records the newest is not like it; or a run, an audit or a sweep has ended well; or, of a question, somebody has
+-- decided. Those of thresholds others end.
 WITH over AS (
     SELECT a.alert_id, CASE
         WHEN p.retired_at IS NOT NULL THEN 'the pipeline is retired'
-        WHEN a.kind IN ('freshness', 'volume') OR a.about IN ('audit', 'sweep') THEN NULL
+        WHEN a.kind IN ('freshness', 'volume') THEN NULL
         WHEN a.kind = 'consumer' THEN CASE WHEN NOT EXISTS (
             SELECT FROM sluice.consumer_lag l WHERE l.pipeline = a.pipeline AND l.consumer = a.about AND l.late)
             THEN 'it is not too far behind any more' END
+        WHEN a.about IN ('audit', 'sweep') THEN CASE WHEN kept.ended_at IS NOT NULL THEN format('its %%s ended well', a.about) END
         WHEN a.about = 'replays' THEN CASE WHEN beside.ended IS NOT NULL THEN 'a replay or a release ended well' END
         WHEN a.kind = 'quarantine' AND came.beyond THEN NULL
         WHEN a.kind = 'dropped' AND came.dropped THEN NULL
@@ -82,6 +83,8 @@ WITH over AS (
     END AS by
     FROM sluice.alert a
     LEFT JOIN sluice.pipeline p ON p.name = a.pipeline
+    LEFT JOIN sluice.maintenance kept ON (kept.pipeline, kept.command) = (a.pipeline, a.about) AND kept.differences = 0
+                                     AND kept.ended_at > a.last_at
     LEFT JOIN LATERAL (
         SELECT d.delivery_id AS newest, d.committed_at,
                d.quarantined > a.share_limit * greatest(d.rows_in, d.records, 1) AS beyond,
