@@ -42,9 +42,12 @@ def given_up(cursor: Cursor, name: str) -> Renamed | None:
     return row_as(STATEMENTS.execute(cursor, "given_up", name=name), Renamed)
 
 
-def refuse_given_up(cursor: Cursor, name: str) -> None:
-    """Raise SetupError for the name that another pipeline had: its checkpoints may be in the folder of that name."""
-    if renamed := given_up(cursor, name):
+def refuse_given_up(cursor: Cursor, name: str, *, back_to: str | None = None) -> None:
+    """Raise SetupError for the name that a pipeline had: its checkpoints may be in the folder of that name.
+
+    The pipeline `back_to` may have its own name back.
+    """
+    if (renamed := given_up(cursor, name)) and renamed.pipeline != back_to:
         raise SetupError(
             f"{renamed}, and no other pipeline can be called {name}",
             remedy=f"where {name} is meant to be that one, remove its old declaration; else give it another name",

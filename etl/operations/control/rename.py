@@ -136,8 +136,7 @@ def _refuse_unfit(cursor: Cursor, old: str, pipeline: Pipeline) -> None:
             f"Pipeline {new} is on record by itself, so {old} can't take its name",
             remedy="declare it by a name that no pipeline has had; `sluice status` lists them",
         )
-    if (renamed := names.given_up(cursor, new)) and renamed.pipeline != old:
-        names.refuse_given_up(cursor, new)
+    names.refuse_given_up(cursor, new, back_to=old)
     table = f"{known.table_schema}.{known.table_name}"
     if pipeline.table != table and last_delivery(cursor, old) is not None:
         raise SetupError(
