@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
-import smtplib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -26,7 +25,7 @@ from etl.airflow.deadlines import FirstQueued
 from etl.airflow.links import PAGES
 from etl.airflow.retries import Answered, TryLater
 from etl.alerts import channels as ways
-from etl.alerts.channels import Channel, NotTaken
+from etl.alerts.channels import Channel
 from etl.alerts.destinations import channels, named, recipients
 from etl.alerts.notice import Notice
 from etl.alerts.outbox import Outbox, SendResult, send_unrecorded
@@ -176,17 +175,9 @@ def _mail(connection: str, to: list[str]) -> Channel:
         from airflow.providers.smtp.hooks.smtp import SmtpHook
 
         content = "".join(f"<p>{html.escape(line)}</p>" for line in ways.text(notice).split("\n\n"))
-        try:
-            with SmtpHook(smtp_conn_id=connection) as hook:
-                hook.send_email_smtp(
-                    to=to, subject=ways.subject(notice), html_content=content, from_email=to[0]
-                )
-        except smtplib.SMTPResponseException as error:
-            raise NotTaken(f"the mail server answered {error.smtp_code}") from None
-        except (AirflowException, smtplib.SMTPException, OSError, ValueError) as error:
-            raise NotTaken(
-                f"no mail went by Airflow's Connection {connection} ({type(error).__name__})"
-            ) from None
+        failed = f"no mail went by Airflow's Connection {connection}"
+        with ways.mail_errors(failed, AirflowException), SmtpHook(smtp_conn_id=connection) as hook:
+            hook.send_email_smtp(to=to, subject=ways.subject(notice), html_content=content, from_email=to[0])
 
     return Channel(name="email", send=send)
 

@@ -9,7 +9,8 @@ import json
 import logging
 import smtplib
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import EmailMessage
 from http import HTTPStatus
@@ -126,23 +127,30 @@ def _submit(server: str, written: EmailMessage) -> None:
     """Hand a mail to the server: by TLS from the start for smtps://, else once the server offers it."""
     parts = urlsplit(server)
     host, secure = parts.hostname or "", ssl.create_default_context()
+    encrypted = parts.scheme == "smtps"
+    with (
+        mail_errors("the mail server has not taken it"),
+        smtplib.SMTP_SSL(host, parts.port or 465, timeout=ANSWERS_WITHIN, context=secure)
+        if encrypted
+        else smtplib.SMTP(host, parts.port or 587, timeout=ANSWERS_WITHIN) as client,
+    ):
+        if not encrypted and client.ehlo()[0] == 250 and client.has_extn("starttls"):
+            client.starttls(context=secure)
+            encrypted = True
+        if parts.username:
+            if not encrypted and host not in LOOPBACK:
+                raise NotTaken("the mail server offers no TLS, and is given no password without")
+            client.login(unquote(parts.username), unquote(parts.password or ""))
+        if refused := client.send_message(written):
+            log.warning("the mail server took a mail, and refused %d of its addresses", len(refused))
+
+
+@contextmanager
+def mail_errors(failed: str, also: type[Exception] = OSError) -> Iterator[None]:
+    """Raise NotTaken for what smtplib raises, and for `also`: with the server's code, or `failed` and the kind of error."""
     try:
-        with (
-            smtplib.SMTP_SSL(host, parts.port or 465, timeout=ANSWERS_WITHIN, context=secure)
-            if parts.scheme == "smtps"
-            else smtplib.SMTP(host, parts.port or 587, timeout=ANSWERS_WITHIN)
-        ) as client:
-            encrypted = parts.scheme == "smtps"
-            if not encrypted and client.ehlo()[0] == 250 and client.has_extn("starttls"):
-                client.starttls(context=secure)
-                encrypted = True
-            if parts.username:
-                if not encrypted and host not in LOOPBACK:
-                    raise NotTaken("the mail server offers no TLS, and is given no password without")
-                client.login(unquote(parts.username), unquote(parts.password or ""))
-            if refused := client.send_message(written):
-                log.warning("the mail server took a mail, and refused %d of its addresses", len(refused))
+        yield
     except smtplib.SMTPResponseException as error:
         raise NotTaken(f"the mail server answered {error.smtp_code}") from None
-    except (OSError, smtplib.SMTPException, ValueError) as error:
-        raise NotTaken(f"the mail server has not taken it ({type(error).__name__})") from None
+    except (OSError, ValueError, also) as error:  # SMTPException is an OSError
+        raise NotTaken(f"{failed} ({type(error).__name__})") from None
