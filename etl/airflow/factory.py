@@ -313,15 +313,11 @@ def maintenance_dag(pipelines: Iterable[Pipeline]) -> DAG:
 
     The sweep follows the audit, and removes what fenced attempts left.
     """
-    with DAG(
-        dag_id="sluice_maintenance",
+    with _timed_dag(
+        "sluice_maintenance",
         description="Audits every pipeline's sinks, then sweeps what fenced attempts left behind",
         schedule=CronDataIntervalTimetable("30 4 * * *", timezone="UTC"),
-        start_date=EARLIEST,
-        catchup=False,
-        max_active_runs=1,
         max_active_tasks=1,  # of many pipelines: the runs have the other slots
-        tags={TAG},
         doc_md=MAINTENANCE,
     ) as dag:
         for pipeline in pipelines:
@@ -336,19 +332,20 @@ def alerts_dag() -> DAG | None:
 
     if not named(load_settings()):
         return None
-    with DAG(
-        dag_id="sluice_alerts",
-        description="Tells people of what is late, reminds them, and sends again what was not taken",
+    with _timed_dag(
+        "sluice_alerts",
+        description="Tells people of what failed or is late, reminds them, and sends again what was not taken",
         schedule=CronTriggerTimetable("*/5 * * * *", timezone="UTC"),
-        start_date=EARLIEST,
-        catchup=False,
-        max_active_runs=1,
         is_paused_upon_creation=False,  # whoever names a destination wants to be told
-        tags={TAG},
         doc_md=ALERTS,
     ) as dag:
         PythonOperator(task_id="look", python_callable=look, execution_timeout=timedelta(minutes=4))
     return dag
+
+
+def _timed_dag(dag_id: str, **own: Any) -> DAG:
+    """Make a DAG that goes by the clock alone, one run at a time, and makes up for none that was missed."""
+    return DAG(dag_id=dag_id, start_date=EARLIEST, catchup=False, max_active_runs=1, tags={TAG}, **own)
 
 
 def _command(name: str, pipeline: Pipeline) -> BaseOperator:
