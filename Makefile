@@ -50,7 +50,8 @@ test: programs dev  ## the test suite, on three processes; TESTS=… narrows it
 	$(BIN)/pytest -m "not slow" --numprocesses 3 --dist loadscope --no-loadscope-reorder $(TESTS)
 
 TOOLS := chromium
-walks: TOOLS += curl wget pgbouncer
+walks: TOOLS += curl wget pgbouncer prometheus
+pictures: TOOLS += prometheus
 programs:
 	@missing="$$(for name in $(TOOLS); do command -v $$name >/dev/null || echo $$name; done; \
 		test -x "$${JAVA_HOME:-none}/bin/java" || command -v java >/dev/null || echo default-jre-headless)"; test -z "$$missing" \
@@ -104,7 +105,7 @@ $(DOCS)/.installed: requirements-docs.txt | $(filter .tools/bin/uv,$(UV))
 docs: $(DOCS)/.installed  ## build the documentation as a site, site/index.html; a link that leads nowhere fails it
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
-pictures: programs dev  ## the documentation's pictures anew, from a local Airflow of their own; it needs chromium
+pictures: programs dev  ## the documentation's pictures anew, from a local Airflow of their own; it needs chromium and prometheus
 	$(BIN)/python docs/pictures/make.py
 
 up: install  ## start Airflow and the services it needs, until Ctrl-C

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from etl.common.database import transaction
 from etl.common.errors import ContractBroken
+from etl.ledger.telemetry import orphans
 from etl.ledger.telemetry.metrics import FAMILIES, LedgerCollector, text
 from etl.pipeline import Append, Pipeline
 from etl.runs.telemetry import otlp_metrics
@@ -26,9 +26,12 @@ from etl.runs.telemetry.spans import traced
 from etl.runs.workspace import Workspace
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
+from tests.support import arrow_driver
 from tests.support.delivering import Delivering
 from tests.support.environment import REPOSITORY
+from tests.support.prometheus import panels, scraping
 from tests.support.receivers import Receiver, receiving
+from tests.support.waiting import until
 
 COLUMNS = pa.schema([("id", pa.int64())])
 ROWS = pa.table({"id": pa.array(range(20), pa.int64())})
@@ -52,10 +55,8 @@ def told(events: Delivering) -> Samples:
         return samples(text(cursor))
 
 
-def test_figures_are_the_ledgers(events: Delivering) -> None:
-    events.deliver(ROWS)
-    events.deliver(ROWS, bad=range(5))
-    events.execute("INSERT INTO sluice.consumer (pipeline, name) VALUES ('events', %s) RETURNING 1", AWKWARD)
+def note_progress(events: Delivering) -> None:
+    """Put on record how batch 1 ran."""
     events.execute(
         "INSERT INTO sluice.batch_progress (stream_id, batch_id, run_id, triggered_at, input_rows, durations_ms, phases_ms,"
         " operators, ends, behind) VALUES (%s, 1, %s, now(), 20, '{\"triggerExecution\": 1500}', '{\"transaction\": 250}',"
@@ -63,6 +64,13 @@ def test_figures_are_the_ledgers(events: Delivering) -> None:
         events.session.stream_id,
         events.session.lease.run_id,
     )
+
+
+def test_figures_are_the_ledgers(events: Delivering) -> None:
+    events.deliver(ROWS)
+    events.deliver(ROWS, bad=range(5))
+    events.execute("INSERT INTO sluice.consumer (pipeline, name) VALUES ('events', %s) RETURNING 1", AWKWARD)
+    note_progress(events)
     events.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '2 hours'")
     found = told(events)
     pipeline, stream = ("pipeline", "events"), ("kind", "stream")
@@ -180,10 +188,61 @@ def test_a_scrape_reads_the_ledger_anew(events: Delivering, scraped: str) -> Non
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
-    board = json.loads((REPOSITORY / "docs/grafana/sluice.json").read_text())
-    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
     named = {name for one in asked for name in re.findall(r"sluice_\w+", one)}
     there = {one.name + "_total" * one.counts for one in FAMILIES}
     assert len(asked) > 8
     assert named <= there
-    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    assert len({panel["id"] for panel in panels()}) == len(panels())
+
+
+@pytest.mark.slow
+def test_prometheus_has_data_for_every_panel_of_the_dashboard(
+    events: Delivering, scraped: str, tmp_path: Path
+) -> None:
+    events.deliver(ROWS)
+    events.execute("INSERT INTO sluice.consumer (pipeline, name) VALUES ('events', 'delays') RETURNING 1")
+    events.execute("UPDATE sluice.pipeline SET consumer_lag_limit = interval '2 hours' RETURNING 1")
+    with scraping(
+        scraped.removeprefix("http://").removesuffix("/metrics"), tmp_path / "own", every=1
+    ) as seen:
+        until(lambda: seen.ask("sluice_held_rows"), "the first scrape", patience=60)
+        events.deliver(ROWS, bad=range(5))
+        with pytest.raises(ContractBroken):
+            events.deliver(ROWS, judged=arrow_driver.broken("rule", table_rule=True))
+        note_progress(events)
+        orphans.note(events.dsn, "events", [5, 7], seen_by="audit")
+        events.end()
+
+        def shown() -> dict[str, list[float]]:
+            """Return by the title of each panel the values of each of its expressions; none where one has no data."""
+            asked = [
+                (panel["title"], seen.ask(seen.expression(one["expr"])))
+                for panel in panels()
+                for one in panel["targets"]
+            ]
+            empty = {title for title, series in asked if not series}
+            return {
+                title: [float(one["value"][1]) for one in series]
+                for title, series in asked
+                if title not in empty
+            }
+
+        titles = {panel["title"] for panel in panels()}
+        until(lambda: shown().keys() == titles, lambda: f"{titles - shown().keys()}", patience=60)
+        found = shown()
+        assert found["Share held of the last batch"] == [0.25]
+        assert found["Rows in quarantine"] == [5]
+        assert found["Orphaned bytes on S3"] == [12]
+        assert found["Attempts without a delivery"] == [1]
+        assert found["Runs that did not end well, in an hour"] == [1], "also the first that ended so"
+        for expression in alerts_documented():
+            seen.ask(expression)
+
+
+def alerts_documented() -> list[str]:
+    """Return the expressions that the page names for Prometheus' own alerts."""
+    page = (REPOSITORY / "docs/metrics.md").read_text()
+    found = page.split("```text\n")[1].split("```")[0].splitlines()
+    assert len(found) == 3
+    return found

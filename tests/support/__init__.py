@@ -29,6 +29,7 @@ pages           data quality pages as tests draw and read them
 parts           files, and the parts of them that tasks read
 postgres_proxy  cuts a connection to PostgreSQL at its COMMIT
 processes       asks processes that may end meanwhile
+prometheus      a real Prometheus, and what the dashboard asks it
 protocol_steps  the steps of a delivery, before its commit and after
 quality         Great Expectations by itself, drawn suites, and the pass in plain Python
 reading         reads landed files by a stream, and takes apart what each batch gave
