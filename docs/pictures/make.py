@@ -1,6 +1,7 @@
 """Makes the pictures of the documentation anew, from the product as it runs: `make pictures`.
 
-A local Airflow of its own delivers forty days of flights, two days a batch, and a browser looks at its pages.
+A local Airflow of its own delivers forty days of flights, two days a batch, and a browser looks at its pages. Meanwhile a
+Prometheus of its own scrapes it, and has the data of the dashboard.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
+import dashboard
 from playwright.sync_api import FrameLocator, Page, sync_playwright
 
 from etl.airflow.api import Api, sign_in
 from etl.airflow.local.installation import Airflow
 from etl.airflow.local.stack import up
 from etl.common.settings import load_settings
+from etl.services.process import HOST, free_ports
+from tests.support.prometheus import Prometheus, scraping
+from tests.support.waiting import until
 
 PICTURES = Path(__file__).parent
 PATIENCE = 120_000  # milliseconds
@@ -47,9 +53,17 @@ def main() -> None:
         os.environ.setdefault("SLUICE_JARS", str(Path(".sluice/jars").resolve()))
         try:
             sluice("land", "flights", "--days", DAYS)
-            sluice("run", "departures_per_hour")
-            found = up(load_settings())
-            sluice("trigger", "flights")
+            with scraped(home) as seen:
+                began = time.time()
+                sluice("run", "departures_per_hour")
+                sluice("consumers", "departures_per_hour", "report", "--after", "start")
+                found = up(load_settings())
+                sluice("trigger", "flights")
+                sluice("audit", "flights")
+                counted = 'sluice_orphaned_bytes{pipeline="flights"}'
+                until(lambda: seen.ask(counted), "a scrape after the audit", patience=60)
+                dashboard.draw(seen, PICTURES / "dashboard.png", start=began, end=time.time(), folder=home)
+                said("dashboard")
             draw(found)
         finally:
             sluice("down")
@@ -57,6 +71,19 @@ def main() -> None:
 
 def sluice(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "etl.cli", *words], check=True)
+
+
+@contextmanager
+def scraped(home: Path) -> Iterator[Prometheus]:
+    """Yield a Prometheus that scrapes what `sluice metrics` says."""
+    [port] = free_ports(1)
+    metrics = subprocess.Popen([sys.executable, "-m", "etl.cli", "metrics", "--listen", str(port)])
+    try:
+        with scraping(f"{HOST}:{port}", home / "prometheus", every=1) as seen:
+            yield seen
+    finally:
+        metrics.terminate()
+        metrics.wait()
 
 
 def draw(found: Airflow) -> None:
@@ -127,6 +154,10 @@ def quality_tab(page: Page) -> FrameLocator:
 
 def take(page: Page, name: str) -> None:
     page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+    said(name)
+
+
+def said(name: str) -> None:
     print(f"{name}.png: {(PICTURES / f'{name}.png').stat().st_size:,} bytes", flush=True)
 
 
