@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
+
+from etl.common.wording import pluralize
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -142,6 +145,22 @@ class Busy(SluiceError):
     """Another run holds the pipeline, or another command the database; nothing was changed (exit 75)."""
 
     exit_code = 75
+
+
+class TooManyReleases(SluiceError):
+    """A pipeline has had as many releases within an hour as it may; nothing was changed (exit 75)."""
+
+    exit_code = 75
+
+    @classmethod
+    def since(cls, pipeline: str, most: int, first: datetime) -> Self:
+        """Make the error of one more release than `most`, of which the first began less than an hour ago."""
+        began, over = (one.astimezone(UTC) for one in (first, first + timedelta(hours=1)))
+        return cls(
+            f"{pipeline}: {pluralize(most, 'release')} of held rows since {began:%H:%M:%S} UTC, as many as an hour may"
+            " have (SLUICE_RELEASES_PER_HOUR). Nothing was changed",
+            remedy=f"try again after {over:%H:%M:%S} UTC, with more rows at once, such as all that a delivery holds",
+        )
 
 
 class ServiceAway(SluiceError):

@@ -126,6 +126,7 @@ class Settings(BaseSettings):
     pg_connections: Annotated[int, Field(ge=1)] = 16  # of the tasks that stage rows at once, one each
     slow_task: timedelta = timedelta(minutes=10)  # of a task of Spark, then the run warns
     task_limit: timedelta | None = timedelta(hours=6)  # of a task of Spark, then the run ends; None: never
+    releases_per_hour: Annotated[int, Field(ge=1)] = 100  # of held rows, of one pipeline
     airflow_port: Port = 0  # of the local Airflow; 0: choose one and remember it
     # Airflow's Connections by what they tell of, one of CONNECTIONS. Airflow's processes ask for them.
     connections: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)

@@ -18,7 +18,14 @@ from typing import Any, Literal
 from psycopg2.extras import Json
 
 from etl.common.database import Cursor
-from etl.common.errors import ContractBroken, Fenced, InputsChanged, InputsUnreadable, NeedsPerson
+from etl.common.errors import (
+    ContractBroken,
+    Fenced,
+    InputsChanged,
+    InputsUnreadable,
+    NeedsPerson,
+    TooManyReleases,
+)
 from etl.common.statements import Statements
 from etl.common.wording import first_few, pluralize
 from etl.delivery.kind import DeliveryKind, malformed_line
@@ -226,6 +233,13 @@ def begin(cursor: Cursor, pipeline: str, kind: Kind, *, who: str, why: str | Non
         plan=plan and Json(plan),
     )
     return Lease(pipeline=pipeline, run_id=run_id)
+
+
+def require_release_rate(cursor: Cursor, pipeline: str, most: int) -> None:
+    """Require that at most so many releases, with the one that just began, began within an hour; raise TooManyReleases."""
+    STATEMENTS.execute(cursor, "release_of_the_hour", pipeline=pipeline, others=most)
+    if (row := cursor.fetchone()) is not None:
+        raise TooManyReleases.since(pipeline, most, row[0])
 
 
 def _require_newest(cursor: Cursor, change: Correction, pipeline: str, delivery_id: int) -> None:

@@ -6,6 +6,12 @@ WITH stream AS (
 INSERT INTO sluice.run (run_id, pipeline, stream_id, holder, process, kind, who, why, plan)
 VALUES (%(run)s, %(pipeline)s, %(run)s, %(holder)s, %(process)s, %(kind)s, %(who)s, %(why)s, %(plan)s)
 
+-- name: release_of_the_hour
+-- When the release began that so many others have followed within the last hour; the caller holds the pipeline's lock.
+SELECT started_at FROM sluice.run
+WHERE pipeline = %(pipeline)s AND kind = 'release' AND started_at > now() - interval '1 hour'
+ORDER BY started_at DESC OFFSET %(others)s LIMIT 1
+
 -- name: is_open
 -- One row while the attempt may be committed: it was not fenced, and PostgreSQL did not lose it.
 SELECT FROM sluice.attempt WHERE delivery_id = %(delivery)s AND lease_token = %(run)s AND closed_at IS NULL

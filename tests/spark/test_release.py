@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import threading
 from dataclasses import replace
 from subprocess import CompletedProcess
@@ -13,7 +14,7 @@ import pytest
 
 from etl.airflow.command import tries
 from etl.airflow.task_try import TaskTry
-from etl.common.errors import ContractBroken, NeedsPerson, SetupError, TableRefused
+from etl.common.errors import ContractBroken, NeedsPerson, SetupError, TableRefused, TooManyReleases
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
 from etl.ledger.quarantine import RowSelection, discard, held_rows
@@ -89,8 +90,29 @@ def test_a_second_release_does_nothing(home: Home) -> None:
     release(home.place, home.pipeline(), rows, {}, **options)
     with pytest.raises(NeedsPerson, match="3 of the 3 rows to be released are no longer held"):
         release(home.place, home.pipeline(), rows, {}, **options)
+    assert_as_many_as_an_hour_may_have(home, 2)
     assert home.ask(COUNT) == [(20,)]
     assert_clean(home)
+
+
+def assert_as_many_as_an_hour_may_have(home: Home, most: int) -> None:
+    """Assert that after so many releases one more is refused, whatever corrects it, until the first is an hour old."""
+    count = "SELECT count(*) FROM sluice.run WHERE kind = 'release'"
+    older = "UPDATE sluice.run SET started_at = started_at - %s::interval WHERE kind = 'release'"
+    place = replace(home.place, settings=home.place.settings.model_copy(update={"releases_per_hour": most}))
+    held = held_rows(home.dsn, "orders", RowSelection(reason="malformed"))
+    given: dict[int, Any] = {one.quarantine_id: {"id": 1} for one in held}
+    options: dict[str, Any] = {"who": "tests", "why": "too often", "spark": home.spark}
+    home.ask(older, "59 minutes")
+    with pytest.raises(
+        TooManyReleases, match=f"orders: {most} releases of held rows since .*_PER_HOUR"
+    ) as error:
+        release(place, home.pipeline(), held, given, **options)
+    assert re.match(r"try again after [0-9:]{8} UTC", error.value.remedy)
+    assert home.ask(count) == [(most,)], "what was refused is none"
+    home.ask(older, "1 minute")
+    with pytest.raises(SetupError, match="its correction lacks"):
+        release(place, home.pipeline(), held, given, **options)
 
 
 def test_an_interval_of_what_a_release_held_once_more_names_the_batch_it_came_of(home: Home) -> None:

@@ -436,7 +436,27 @@ def test_corrections_take_the_right_to_release_and_are_bounded(server: Server) -
     ):
         code, text = post(given)
         assert (code, said in text) == (status, True)
+    server.config.write_text(f"{server.config.read_text()}releases_per_hour = 2\n")
+    ask_for_releases(server, "feed_replays", 2)
+    code, text = post('{"c3": 1}')
+    assert (code, "feed: 2 releases of held rows since" in text, "try again after" in text) == (
+        429,
+        True,
+        True,
+    )
+    server.point_to(server.dsn)
     assert states(server) == before
+
+
+def ask_for_releases(server: Server, dag_id: str, count: int) -> None:
+    """Put runs of so many releases from the pages, of now, into Airflow's own database."""
+    runs = [(dag_id, f"release__{number}") for number in range(count)]
+    with closing(sqlite3.connect(server.config.parent / "airflow.db")) as connection, connection:
+        connection.executemany(
+            "INSERT INTO dag_run (dag_id, run_id, state, run_type, run_after, created_at)"
+            " VALUES (?, ?, 'queued', 'manual', datetime(), datetime())",
+            runs,
+        )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from etl.airflow.pages import pages
 from etl.airflow.pages.deciding import decisions
 from etl.airflow.pages.render import Frame, NotThere, Page
-from etl.common.errors import NeedsPerson, SluiceError
+from etl.common.errors import NeedsPerson, SluiceError, TooManyReleases
 
 log = logging.getLogger("sluice")
 
@@ -47,6 +47,8 @@ def http_errors(request: Request) -> Iterator[None]:
         raise HTTPException(403, f"{error}. Nothing was changed.", {"X-Remedy": remedy}) from error
     except NeedsPerson as error:
         raise HTTPException(409, error.seen, {"X-Remedy": error.remedy}) from error
+    except TooManyReleases as error:
+        raise HTTPException(429, error.seen, {"X-Remedy": error.remedy}) from error
     except SluiceError as error:
         raise HTTPException(503, error.seen, {"X-Remedy": error.remedy}) from error
     except psycopg2.Error as error:
@@ -67,6 +69,7 @@ TITLES = {
     403: "You may not see this pipeline",
     404: "There is no such page",
     409: "Nothing was changed",
+    429: "Nothing was changed",
     503: "This can't be shown now",
 }
 

@@ -379,7 +379,8 @@ def _decide(
     """Decide on exactly the rows that were shown, and lead to the page that says what was done."""
     with http_errors(request):
         digest, nonce = decisions.read_note(request, note, user, choice)
-        dsn = find_postgres(settings_here())
+        settings = settings_here()
+        dsn = find_postgres(settings)
         run_sent_before = decisions.run_id_of(nonce)
         if choice.action != "discard" and decisions.release_request_of(
             replays_of(choice.pipeline), run_sent_before
@@ -394,6 +395,7 @@ def _decide(
         numbers, typed = rows.ids, None
         if choice.action == "correct":
             numbers, typed = corrections_of(choice, rows, corrections)
+        decisions.require_release_rate(choice.pipeline, settings.releases_per_hour)
         run_id = decisions.trigger_release(
             choice.pipeline, numbers, user=user, why=why, nonce=nonce, corrections=typed
         )

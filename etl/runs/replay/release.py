@@ -78,6 +78,7 @@ def release(
     with transaction(dsn) as cursor:
         require_sink(cursor, pipeline)
         lease = correction.begin(cursor, pipeline.name, "release", who=who, why=why)
+        correction.require_release_rate(cursor, pipeline.name, workspace.settings.releases_per_hour)
     bounds = workspace.settings.bounds
     receipts: list[Receipt] = []
     refused: list[ContractBroken] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,10 +26,11 @@ from starlette.requests import Request
 
 from etl.airflow.pages.deciding.choices import AnyChoice, ReleaseRequest, Rows
 from etl.airflow.run_form import RunForm
-from etl.common.errors import NeedsPerson
+from etl.common.errors import NeedsPerson, TooManyReleases
 from etl.pipeline.dag_names import replays_of
 
 COUNTS_FOR = 600  # seconds
+_RELEASE = "release__"  # what the ids of Airflow's runs of releases from the pages begin with
 
 
 class NotOurs(Exception):
@@ -63,7 +65,24 @@ def require_shown(rows: Rows, digest: str, pipeline: str) -> None:
 
 
 def run_id_of(nonce: str) -> str:
-    return f"release__{nonce}"
+    return f"{_RELEASE}{nonce}"
+
+
+def require_release_rate(pipeline: str, most: int) -> None:
+    """Require that the pages have asked for fewer than so many releases of a pipeline within an hour.
+
+    Raises TooManyReleases. Each run counts its own beginning again, with those of the command line: what is counted here is
+    what may wait in Airflow.
+    """
+    asked = select(DagRun.created_at).where(
+        DagRun.dag_id == replays_of(pipeline),
+        DagRun.run_id.startswith(_RELEASE, autoescape=True),
+        DagRun.created_at > datetime.now(UTC) - timedelta(hours=1),
+    )
+    with create_session() as session:
+        first = session.scalar(asked.order_by(DagRun.created_at.desc()).offset(most - 1).limit(1))
+    if first is not None:
+        raise TooManyReleases.since(pipeline, most, first)
 
 
 def trigger_release(
