@@ -107,7 +107,8 @@ def _standard_files(read: Path, out: Path, err: Path) -> Iterator[None]:
 @contextmanager
 def kept_stdout() -> Iterator[None]:
     """Keep standard output as it is after the block, of which a command's `--json` sends all but the result elsewhere."""
-    assert shared._result is None, "a test before left its standard output to a command"
+    left = shared._result
+    assert left is None, "a test before left its standard output to a command"
     before, python = os.dup(1), sys.stdout
     try:
         yield
