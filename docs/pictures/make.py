@@ -31,6 +31,7 @@ from tests.support.waiting import until
 
 PICTURES = Path(__file__).parent
 PATIENCE = 120_000  # milliseconds
+RUNS_WITHIN = 600  # seconds
 DAYS = "2013-01-01..2013-02-09"
 # Two files a batch, so that the pages have batches to compare.
 SMALL_BATCHES = """
@@ -131,6 +132,26 @@ def draw(found: Airflow) -> None:
         page.get_by_text("in figures").click()
         page.get_by_role("heading", name="How it runs").evaluate("one => one.scrollIntoView()")
         take(page, "how-it-runs")
+
+        page.set_viewport_size({"width": 1280, "height": 960})  # the choices are below the question
+        page.goto(f"/dags/flights/runs/{quote(run_that_asks(signed_in), safe='')}/tasks/run/required_actions")
+        page.get_by_role("button", name="Hold the bad rows").wait_for()
+        take(page, "question")
+
+
+def run_that_asks(signed_in: Api) -> str:
+    """Land a day with flights from another city, run it, and return the run once it asks a person."""
+    landed = Path(load_settings().landing, "flights")
+    newest = max(landed.glob("dt=*/*.jsonl"))
+    strangers = landed / "dt=2013-02-10" / newest.name
+    strangers.parent.mkdir()
+    strangers.write_text(newest.read_text().replace('"LGA"', '"LHR"'))
+    signed_in.unpause("flights")  # a question in a paused DAG fails its run
+    run = signed_in.trigger("flights")
+    asks = (one.state == "awaiting_input" for one in signed_in.follow("flights", run, within=RUNS_WITHIN))
+    if not any(asks):
+        raise SystemExit(f"{run} of flights ended without a question")
+    return run
 
 
 @contextmanager
