@@ -116,10 +116,6 @@ def kept_stdout() -> Iterator[None]:
         sys.stdout = python
         os.dup2(before, 1)
         os.close(before)
-        _close_result()
-
-
-def _close_result() -> None:
-    if shared._result is not None:
-        shared._result.close()
-        shared._result = None
+        if shared._result is not None:
+            shared._result.close()
+            shared._result = None
