@@ -23,9 +23,7 @@ from etl.common.errors import SetupError
 from etl.common.wording import meant
 from etl.pipeline import declaration
 from etl.pipeline.checks import problems
-from etl.pipeline.declaration import (
-    Pipeline,
-)
+from etl.pipeline.declaration import Pipeline, Sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,16 +114,18 @@ def load_pipeline(name: str, folders: Iterable[Path]) -> Pipeline:
     Another pipeline's broken file is no reason to refuse this one.
     """
     folders = list(folders)
-    loaded = list(_load_all(folders))
-    mine = [one for one in loaded if one.name == name]
+    declared = list(map(_declared, _files(folders)))
+    tables = {table for one in declared if one.name == name for table in _tables(one)}
+    near = [_checked(one) for one in declared if one.name == name or not tables.isdisjoint(_tables(one))]
+    mine = [one for one in near if one.name == name]
     files = {one.file for one in mine}
     wrong = [f"{one.file}: {sentence}" for one in mine for sentence in one.wrong]
-    wrong += [clash for clash in _clashes(loaded) if any(str(file) in clash for file in files)]
+    wrong += [clash for clash in _clashes(near) if any(str(file) in clash for file in files)]
     if wrong:
         raise _refused(wrong)
     if mine and mine[0].pipeline is not None:
         return mine[0].pipeline
-    raise _unknown(name, loaded, folders)
+    raise _unknown(name, list(map(_checked, declared)), folders)
 
 
 def file_of(name: str, folders: Iterable[Path]) -> Path | None:
@@ -168,6 +168,11 @@ def _files(folders: Iterable[Path]) -> Iterator[Path]:
 
 def _load(file: Path) -> Loaded:
     """Run the file at `file` and check what it declares."""
+    return _checked(_declared(file))
+
+
+def _declared(file: Path) -> Loaded:
+    """Run the file at `file`, whose declaration is still to be checked."""
     try:
         code = file.read_bytes()
         early = _early_imports(ast.parse(code, filename=str(file)))
@@ -178,12 +183,26 @@ def _load(file: Path) -> Loaded:
         return Loaded(file=file, pipeline=None, wrong=(_raised(file, error),))
     if not isinstance(declared, Pipeline):
         return Loaded(file=file, pipeline=None, wrong=("declares no PIPELINE = Pipeline(…)",))
-    pipeline = dataclasses.replace(declared, file=file)
+    return Loaded(file=file, pipeline=dataclasses.replace(declared, file=file), wrong=tuple(early))
+
+
+def _checked(declared: Loaded) -> Loaded:
+    """Return a declaration with all that is wrong with it."""
+    if declared.pipeline is None:
+        return declared
     try:
-        mistakes = problems(pipeline)
+        mistakes = problems(declared.pipeline)
     except TypeError as error:  # a value of a kind that no field has
-        return Loaded(file=file, pipeline=None, wrong=(f"a field's value is of the wrong type: {error}",))
-    return Loaded(file=file, pipeline=pipeline, wrong=(*early, *mistakes))
+        wrong = f"a field's value is of the wrong type: {error}"
+        return Loaded(file=declared.file, pipeline=None, wrong=(wrong,))
+    return dataclasses.replace(declared, wrong=(*declared.wrong, *mistakes))
+
+
+def _tables(declared: Loaded) -> set[str]:
+    """Return the tables that a declaration would own; none where it has no sink that could have them."""
+    if declared.pipeline is None or not isinstance(declared.pipeline.sink, Sink):
+        return set()
+    return {declared.pipeline.table, declared.pipeline.quarantine_table}
 
 
 def _run(file: Path) -> object:
