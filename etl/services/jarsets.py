@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -225,8 +224,8 @@ def _digest(jar: Path) -> str:
 
 
 def _lines(file: str) -> list[str]:
-    resource = files(__package__) / file
-    return resource.read_text().splitlines() if resource.is_file() else []
+    beside = Path(__file__).with_name(file)
+    return beside.read_text().splitlines() if beside.is_file() else []
 
 
 def spark_jars() -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import os
 import pwd
 import re
@@ -241,7 +240,10 @@ def _binaries(server: Postgres) -> Path:
     They are copied first where the system user can't enter the environment. Raises SetupError where the wheel
     has none for this machine.
     """
-    files = importlib.metadata.files(WHEEL) or []
+    # Its import takes longer than all else of a command that finds the server running.
+    from importlib import metadata
+
+    files = metadata.files(WHEEL) or []
     found = next((Path(str(f.locate())) for f in files if f.match("*/pginstall18/bin/postgres")), None)
     if found is None:
         raise SetupError(
@@ -252,7 +254,7 @@ def _binaries(server: Postgres) -> Path:
         return programs
     installed = programs.parent
     site, package = installed.parent.parent, installed.parent.name
-    copy = SHARED / f"{WHEEL}-{importlib.metadata.version(WHEEL)}"
+    copy = SHARED / f"{WHEEL}-{metadata.version(WHEEL)}"
     if not copy.is_dir():
         part = make_folder(SHARED, 0o755) / f".{copy.name}.{os.getpid()}"
         # Side by side as in the wheel: the programs look for their libraries by the way from one to the other.

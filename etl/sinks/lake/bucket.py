@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from etl.common.errors import SetupError
 from etl.common.outages import raising_service_errors
 from etl.common.paths import s3_client as chained_client
 from etl.common.wording import first_few
-from etl.sinks.lake.s3 import bucket_of, s3_client, status_of, translated
+from etl.sinks.lake.s3 import bucket_of, failures, s3_client, status_of, translated
 
 if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
     from mypy_boto3_s3 import S3Client
 
     from etl.sinks.lake.lake import Lake
@@ -55,7 +54,7 @@ def look_at_bucket(lake: str, schemas: Iterable[str]) -> str:
     client, bucket, prefixes = _usable(lake, schemas)
     try:
         missing = _Rules.of(client, bucket).missing(prefixes)
-    except ClientError as error:
+    except failures() as error:
         return f"{lake}: {_unable(error, bucket)}"
     if missing:
         return f"{lake}: no rule of the bucket ends unfinished uploads below {first_few(missing)} yet; a run adds it"
@@ -75,11 +74,9 @@ def _usable(lake: str, schemas: Iterable[str]) -> tuple[S3Client, str, Sequence[
     try:
         client.head_bucket(Bucket=bucket)
         client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
-    except ClientError as error:
+    except failures() as error:
         if status_of(error) == 404:
             raise _gone(bucket, lake) from error
-        raise translated(error, lake) from error
-    except BotoCoreError as error:
         raise translated(error, lake) from error
     return client, bucket, _prefixes(prefix, schemas)
 
@@ -102,7 +99,7 @@ class _Rules:
         """Read the bucket's rules."""
         try:
             found: Any = client.get_bucket_lifecycle_configuration(Bucket=bucket)
-        except ClientError as error:
+        except client.exceptions.ClientError as error:
             if error.response.get("Error", {}).get("Code") == "NoSuchLifecycleConfiguration":
                 return cls((), {})
             raise
@@ -134,12 +131,12 @@ def _end_uploads(client: S3Client, bucket: str, prefixes: Sequence[str]) -> str:
         client.put_bucket_lifecycle_configuration(
             Bucket=bucket, LifecycleConfiguration={"Rules": [*kept, *ours]}, **there.least_size
         )
-    except ClientError as error:
+    except failures() as error:
         return _unable(error, bucket)
     return f"unfinished uploads below {first_few(missing)} now end after {DAYS} days"
 
 
-def _unable(error: ClientError, bucket: str) -> str:
+def _unable(error: BotoCoreError | ClientError, bucket: str) -> str:
     """Say why a bucket has no rule, or raise what the error means."""
     if status_of(error) == 403:
         return "the bucket's rules may not be read or changed, so only `sluice sweep` ends unfinished uploads"

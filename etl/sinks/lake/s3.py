@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from etl.common.errors import ServiceAway, SetupError, SluiceError
 from etl.common.outages import service_error
 from etl.common.paths import aws_environment
 from etl.sinks.lake.parquet_writer import ObjectStore
 
 if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
     from mypy_boto3_s3 import S3Client
 
 
@@ -65,6 +64,13 @@ def _client(
     )
 
 
+def failures() -> tuple[type[BotoCoreError], type[ClientError]]:
+    """Return what a failed request raises, for an `except`: imported where one has failed, for most commands make none."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return BotoCoreError, ClientError
+
+
 def bucket_of(uri: str) -> tuple[str, str]:
     """Split an s3:// URI into (bucket, key)."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
@@ -88,7 +94,8 @@ def translated(error: BotoCoreError | ClientError, uri: str) -> SluiceError:
 
 def status_of(error: BotoCoreError | ClientError) -> int | None:
     """Return the HTTP status of a failed request; None where there was no answer."""
-    if not isinstance(error, ClientError):
+    _, of_answers = failures()
+    if not isinstance(error, of_answers):
         return None
     return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
 
@@ -98,7 +105,7 @@ def get(store: ObjectStore, uri: str) -> bytes | None:
     bucket, key = bucket_of(uri)
     try:
         return s3_client(store).get_object(Bucket=bucket, Key=key)["Body"].read()
-    except (BotoCoreError, ClientError) as error:
+    except failures() as error:
         if status_of(error) == 404:
             return None
         raise translated(error, uri) from error
@@ -109,7 +116,7 @@ def put(store: ObjectStore, uri: str, content: bytes) -> None:
     bucket, key = bucket_of(uri)
     try:
         s3_client(store).put_object(Bucket=bucket, Key=key, Body=content)
-    except (BotoCoreError, ClientError) as error:
+    except failures() as error:
         raise translated(error, uri) from error
 
 
@@ -118,7 +125,7 @@ def delete(store: ObjectStore, uri: str) -> None:
     bucket, key = bucket_of(uri)
     try:
         s3_client(store).delete_object(Bucket=bucket, Key=key)
-    except (BotoCoreError, ClientError) as error:
+    except failures() as error:
         raise translated(error, uri) from error
 
 
@@ -130,7 +137,7 @@ def stored(client: S3Client, folder: str) -> Iterator[Stored]:
             for one in page.get("Contents", []):
                 uri = f"s3://{bucket}/{one['Key']}"
                 yield Stored(uri=uri, bytes=one["Size"])
-    except (BotoCoreError, ClientError) as error:
+    except failures() as error:
         raise translated(error, folder) from error
 
 
@@ -140,7 +147,7 @@ def folders(client: S3Client, folder: str) -> list[str]:
     try:
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/")
         found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", [])]
-    except (BotoCoreError, ClientError) as error:
+    except failures() as error:
         raise translated(error, folder) from error
     return [f"s3://{bucket}/{one.rstrip('/')}" for one in found]
 
@@ -151,11 +158,9 @@ def unfinished(client: S3Client, folder: str) -> list[Upload] | None:
     try:
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
         begun = [one for page in pages for one in page.get("Uploads", [])]
-    except ClientError as error:
+    except failures() as error:
         if status_of(error) in (400, 405, 501):
             return None
-        raise translated(error, folder) from error
-    except BotoCoreError as error:
         raise translated(error, folder) from error
     return [
         Upload(uri=f"s3://{bucket}/{one['Key']}", upload_id=one["UploadId"])
