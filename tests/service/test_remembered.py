@@ -15,7 +15,7 @@ import pytest
 from psycopg2.extensions import parse_dsn
 
 from etl.common.errors import CheckpointDamaged, CheckpointLost, LedgerBehind, ServiceAway, SetupError
-from etl.pipeline import Append, Files
+from etl.pipeline import Append, Files, intervals, patterns
 from etl.runs.kinds.open import stream_of
 from etl.runs.kinds.remembered import NAME
 from etl.runs.recovery.recover import recover
@@ -24,6 +24,7 @@ from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.marker import marker_of
 from etl.sinks.lake.s3 import bucket_of, s3_client
+from etl.sources import evidence
 from etl.sources.listing import folder_states
 from tests.support.backups import Backup
 from tests.support.delivering import Delivering
@@ -191,9 +192,13 @@ def test_another_declaration_is_compared_anew(case: Case) -> None:
     assert case.look()[0] == {"day1/a.json"}
 
 
-def test_what_is_remembered_in_vain_is_looked_at_anew(case: Case) -> None:
-    """The clock was set, the kernel was booted, the file is torn, is of another form, or is gone."""
+def test_what_is_remembered_in_vain_is_looked_at_anew(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another release looked for files, the clock was set, the kernel was booted, or the file can't be read, or is gone."""
     case.compare()
+    for module in (patterns, intervals, evidence):
+        monkeypatch.setattr(module, "__file__", __file__)
+        assert case.look() == (set(), [".", "day1", "day2"])
+        assert case.look() == (set(), [])
     file = case.checkpoint / NAME
     kept = json.loads(file.read_text())
     set_ahead = {**kept["clock"], "ahead_ns": kept["clock"]["ahead_ns"] + folder_states.CLOCK_NS + 10**9}
@@ -202,9 +207,16 @@ def test_what_is_remembered_in_vain_is_looked_at_anew(case: Case) -> None:
         json.dumps({**kept, "clock": {**kept["clock"], "boot": "another"}}),
         json.dumps(kept)[:-40],
         json.dumps({**kept, "folders": [1]}),
+        json.dumps({**kept, "folders": {"**/*.jsonl": {"": [float("inf"), 1, 1]}}}),
+        "[" * 100_000,
         "",
+        None,
     ):
-        file.write_text(text)
+        file.unlink()
+        if text is None:
+            file.symlink_to(NAME)  # to itself: it can't be opened
+        else:
+            file.write_text(text)
         assert case.look() == (set(), [".", "day1", "day2"])
         assert case.look() == (set(), [])
     file.unlink()

@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from etl.common.errors import ServiceAway
 from etl.common.paths import landing_path
 from etl.ledger.deliveries import Commit
-from etl.pipeline import Pipeline, patterns
-from etl.sources import cutoff, landing
+from etl.pipeline import Pipeline, intervals, patterns
+from etl.sources import cutoff, evidence, landing
 from etl.sources.listing import files, folder_states
 from etl.sources.listing.folder_states import Clock, Folders, LandingLook
 from etl.spark.checkpoint.files import FileCheckpoint
@@ -27,7 +28,18 @@ from etl.spark.checkpoint.format import Folder, Torn
 
 NAME = ".compared"
 # They say which files patterns mean, and which of them a start takes: what another release compared is compared again.
-_RULES = (patterns, landing, cutoff, files, folder_states)
+_RULES = (patterns, intervals, evidence, landing, cutoff, files, folder_states)
+# It is not there, can't be read, is no JSON, or is of another form.
+_NO_MEMORY = (
+    Torn,
+    ServiceAway,
+    ValueError,
+    RecursionError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +53,7 @@ class Remembered:
     @classmethod
     def read(cls, folder: Folder, clock: Clock) -> Self | None:
         """Return what is remembered beside a checkpoint; no folders where the clock was set since, or the kernel booted."""
-        with suppress(Torn, ValueError, TypeError, KeyError, AttributeError):
+        with suppress(*_NO_MEMORY):
             content = json.loads(folder.read(NAME))
             then = Clock(**content["clock"])
             folders = _folders(content["folders"]) if then.went_on(clock) else {}
