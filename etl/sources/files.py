@@ -156,12 +156,15 @@ class FileSource(Source):
                     frames[files.stream].append(
                         self._read(files, selected, broken=damaged, malformed=malformed)
                     )
-        return {name: union(some) if some else self._none_of(name) for name, some in frames.items()}
+        return {
+            name: union(some) if some else self._none_of(name, malformed=malformed)
+            for name, some in frames.items()
+        }
 
-    def _none_of(self, stream: str | None) -> DataFrame:
+    def _none_of(self, stream: str | None, *, malformed: bool) -> DataFrame:
         """Read no file of a stream, as its files are read: a transform may ask for their `_metadata`."""
         files = next(one for one in self.files if one.stream == stream)
-        return self._read(files, (), broken=False)
+        return self._read(files, (), broken=False, malformed=malformed)
 
     def _read(self, files: Files, uris: Iterable[str], *, broken: bool, malformed: bool = False) -> DataFrame:
         only_malformed = malformed and not self.pipeline.all_streams[files.stream].holds_good_records
