@@ -131,7 +131,7 @@ class SparkBatch:
             job = self._job(self.source.reread(uris, broken=broken), task)
             reports = self._collected_of_part(job, uris, broken)
         malformed: list[TaskReport] = []
-        counted = (not broken and self._counted(job)) or self.source.count(uris, broken=broken)
+        counted = (not broken and self._counted(job, uris)) or self.source.count(uris, broken=broken)
         unreadable = {**misfits, **broken}
         drift = Drift.total([counted.drift, self.source.drift(one for one in uris if one not in broken)])
         if unreadable or counted.malformed:
@@ -151,9 +151,12 @@ class SparkBatch:
             about=self.about,
         )
 
-    def _counted(self, job: DataFrame) -> Counted | None:
+    def _counted(self, job: DataFrame, uris: Sequence[str]) -> Counted | None:
         """Count what the job read; None where it need not have read all: a limit stops when it has enough."""
-        return None if any(one.startswith("GlobalLimit") for one in self.state) else self.source.counted(job)
+        if any(one.startswith("GlobalLimit") for one in self.state):
+            return None
+        wanted = {*uris}
+        return self.source.counted(job, [one for one in self.inputs if one.uri in wanted])
 
     def _collected_of_part(
         self, job: DataFrame, uris: Sequence[str], broken: Mapping[str, str]

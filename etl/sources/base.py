@@ -214,15 +214,21 @@ class Source(ABC):
             detail = F.when(F.col(WHY) == FUTURE_REASON, self._ahead(name)).otherwise(detail)
         return held.select(raw.alias(RAW), SOURCE_PATH, WHY, detail.alias(DETAIL))
 
-    def counted(self, job: DataFrame) -> Counted | None:
+    def counted(self, job: DataFrame, inputs: Iterable[Input] | None = None) -> Counted | None:
         """Count what the job over exactly this frame read.
 
-        None: Spark saw that it need not read some records, such as for an inner join with a table of no row.
+        None: Spark saw that it need not read some records, such as for an inner join with a table of no row; or its tasks
+        did not read each byte of the `inputs` once: a product with a table reads them for each of the table's partitions.
         """
         try:
-            return Counted.of([observed(job, name) for name in self.observations])
+            counted = Counted.of([observed(job, name) for name in self.observations])
         except KeyError:
             return None
+        return counted if inputs is None or counted.read == self.bytes_told(inputs) else None
+
+    def bytes_told(self, inputs: Iterable[Input]) -> int:  # noqa: ARG002
+        """Return of how many bytes of the inputs tasks tell that they have read them."""
+        return 0
 
     def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counted:
         """Read the given files and count their records, as `counted` does."""

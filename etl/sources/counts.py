@@ -79,6 +79,10 @@ class Reporter:
         self.carried = 0  # the files have to be read again for one as for many
         return ()
 
+    def end(self, read: int) -> str:
+        """Write that a task has read all its parts of files, of so many bytes, to their ends."""
+        return json.dumps({"malformed": 0, "unknown": {}, "missing": {}, "held": (), "read": read})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
@@ -89,6 +93,7 @@ class Counted:
     late: int | None = None  # held or not; None: nothing tells by which column records are late
     drift: Drift = field(default_factory=Drift)
     held: Sequence[Mapping[str, str]] = ()  # malformed records, as many as tasks told whole
+    read: int = 0  # bytes of files of JSON and CSV, by the tasks that came to their ends
 
     @property
     def carries_all(self) -> bool:
@@ -116,6 +121,7 @@ class Counted:
                 (record for one in reports for record in one["held"]),
                 key=lambda record: (record[SOURCE_PATH], record[RAW]),
             ),
+            read=sum(one.get("read", 0) for one in reports),
         )
 
 

@@ -33,12 +33,13 @@ from etl.sources.json_records.files import JsonFiles
 from etl.sources.json_records.lines import BLANK
 from etl.sources.raw.lines import Lines
 from etl.sources.raw.origins import origin_column
-from etl.sources.raw.parts import SPARK_FORMAT, SPARK_SCHEMA, parts
+from etl.sources.raw.parts import SPARK_FORMAT, SPARK_SCHEMA, bytes_of, parts
 from etl.sources.raw.tasks import (
     Read,
     all_records,
     beside,
     good_and_report,
+    no_size,
     only_malformed,
     unfit_parts,
     uris_beside,
@@ -295,7 +296,7 @@ def _rows_of_files(parts: DataFrame, schema: StructType, read: Read, reading: Re
     where = [StructField(ORIGIN, LongType())]
     if reading.names_files:
         where.append(StructField(SOURCE_PATH, StringType()))
-    return _in_tasks(parts, schema, read, where, reading)
+    return _in_tasks(parts, schema, read, where, reading, size=bytes_of)
 
 
 def _in_tasks(
@@ -305,6 +306,7 @@ def _in_tasks(
     beside: Sequence[StructField],
     reading: Reading,
     uris: Uris = uris_beside,
+    size: Callable[[pa.RecordBatch], int] = no_size,
 ) -> DataFrame:
     """Make rows of a frame by `read`, in its tasks: the schema's columns, what is `reading`'s, and what is `beside`."""
     from pyspark.sql.types import StringType, StructField, StructType
@@ -312,7 +314,7 @@ def _in_tasks(
     texts = [StructField(name, StringType()) for name in reading.texts]
     fields = StructType([*schema.fields, *texts, *beside])
     if reading.carried is not None:
-        rows = partial(good_and_report, read, fields.names, uris, reading.carried)
+        rows = partial(good_and_report, read, arrow_schema(fields), uris, reading.carried, size)
     else:
         rows = partial(only_malformed if reading.only_malformed else all_records, read)
     return frame.mapInArrow(partial(read_batches, rows), fields)

@@ -56,7 +56,10 @@ def longest(home: Home, name: str) -> int:
     return 40 + LONGEST_CARRIED - len(json.dumps(told))
 
 
-def test_they_are_held_with_file_and_detail_without_a_second_look(home: Home, looks: list[Source]) -> None:
+def test_they_are_held_with_file_and_detail_without_a_second_look(
+    home: Home, looks: list[Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Source, "count", None)  # which would be a second pass
     home.declare("taps", text=DECLARATION.format(more=""))
     held = land(home, "a", record(40), record(40), record(longest(home, "a"))) + land(home, "b", record(30))
     home.write("taps/c.csv", "s,id\na,1\nb,x\n")
@@ -119,6 +122,21 @@ def test_late_records_are_read_again(home: Home, looks: list[Source]) -> None:
     assert (path, reasons) == (home.uri("taps/b.jsonl"), ["late"]) and '"id":2' in raw
     assert detail == "its event time is missing, or not after the watermark, 2026-01-01 09:00:00 UTC"
     assert len(looks) == 1, "for the late one; the malformed one came with its pass"
+    home.assert_clean("taps")
+
+
+def test_a_record_is_held_once_whatever_the_plan_makes_of_the_rows(home: Home) -> None:
+    """A product reads its input for each partition of the other side, and for none where that has none."""
+    lookup = 'lookups={"shops": Lookup("shops/*.csv", schema="k int, v string", key=("k",))}'
+    product = 'lambda df, shops: df.join(shops.repartition(3).hint("shuffle_replicate_nl")).where("id > k").drop("k"),'
+    text = DECLARATION.format(more=lookup).replace("lambda df: df,", product)
+    home.declare("taps", text=text.replace("import Append, Files,", "import Append, Files, Lookup,"))
+    held = []
+    for name, shops in {"a": "", "b": "0,x\n1,y\n"}.items():
+        home.write("shops/a.csv", f"k,v\n{shops}")
+        held += land(home, name, record(40), record(50))
+        assert home.run("taps").malformed == 2
+        assert sorted(home.ask(HELD)) == sorted(held)
     home.assert_clean("taps")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.common.record_columns import ORIGIN, SOURCE_PATH
 from etl.sources.raw.compression import UNPACKERS
@@ -45,6 +46,11 @@ class Part:
         return pa.RecordBatch.from_arrays(
             [*rows.columns, *beside.values()], names=[*rows.schema.names, *beside]
         )
+
+
+def bytes_of(parts: pa.RecordBatch) -> int:
+    """Return how many bytes some rows of a frame of `parts` tell of."""
+    return sum(pc.subtract(parts["end"], parts["start"]).to_pylist())
 
 
 def parts(files: DataFrame, uri: Column, *, splittable: bool) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,22 +39,42 @@ def uris_on_topics(records: pa.RecordBatch) -> Iterable[str]:
 
 
 def good_and_report(
-    read: Read, names: Sequence[str], uris: Uris, carried: int, batches: Iterator[pa.RecordBatch]
+    read: Read,
+    schema: pa.Schema,
+    uris: Uris,
+    carried: int,
+    size: Callable[[pa.RecordBatch], int],
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns `names` of the records that are not malformed, after a row that has a REPORT alone where one is due.
+    """Yield the columns of the records that are not malformed, after a row that has a REPORT alone where one is due.
 
     It comes first, for a transform need not take all rows. A task's reports have at most as many malformed records as
-    may be `carried`.
+    may be `carried`. The last one tells the `size` of all batches: without it the task did not come to its end.
     """
-    reporter, drift = Reporter(carried=carried), Drift()
-    for records in read(batches, drift):
+    reporter, drift, sizes = Reporter(carried=carried), Drift(), list[int]()
+    for records in read(_measured(batches, size, sizes), drift):
         malformed = records[MALFORMED_COLUMN].is_valid()
         rows = records.filter(pc.invert(malformed)) if malformed.true_count else records
-        rows = rows.append_column(REPORT, pa.nulls(len(rows), pa.string())).select(names)
+        rows = rows.append_column(REPORT, pa.nulls(len(rows), pa.string())).select(schema.names)
         if malformed.true_count or not drift.is_none:
             told = reporter.report(records.filter(malformed), uris, drift)
             yield pa.RecordBatch.from_pylist([{REPORT: told}], schema=rows.schema)
         yield rows
+    if total := sum(sizes):
+        yield pa.RecordBatch.from_pylist([{REPORT: reporter.end(total)}], schema=schema)
+
+
+def _measured(
+    batches: Iterator[pa.RecordBatch], size: Callable[[pa.RecordBatch], int], sizes: list[int]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        sizes.append(size(batch))
+        yield batch
+
+
+def no_size(_: pa.RecordBatch) -> int:
+    """Return the size of what nobody knows the size of: records that come from elsewhere than files."""
+    return 0
 
 
 def all_records(read: Read, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
