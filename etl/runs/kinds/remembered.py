@@ -21,14 +21,14 @@ from etl.common.paths import landing_path
 from etl.ledger.deliveries import Commit
 from etl.pipeline import Pipeline, intervals, patterns
 from etl.sources import cutoff, evidence, landing
-from etl.sources.listing import files, folder_states
+from etl.sources.listing import closing, files, folder_states
 from etl.sources.listing.folder_states import Clock, Folders, LandingLook
 from etl.spark.checkpoint.files import FileCheckpoint
 from etl.spark.checkpoint.format import Folder, Torn
 
 NAME = ".compared"
 # They say which files patterns mean, and which of them a start takes: what another release compared is compared again.
-_RULES = (patterns, intervals, evidence, landing, cutoff, files, folder_states)
+_RULES = (patterns, intervals, evidence, landing, cutoff, files, closing, folder_states)
 # It is not there, can't be read, is no JSON, or is of another form.
 _NO_MEMORY = (
     Torn,
