@@ -202,7 +202,8 @@ def _tables(declared: Loaded) -> set[str]:
     """Return the tables that a declaration would own; none where it has no sink that could have them."""
     if declared.pipeline is None or not isinstance(declared.pipeline.sink, Sink):
         return set()
-    return {declared.pipeline.table, declared.pipeline.quarantine_table}
+    names: tuple[object, ...] = (declared.pipeline.table, declared.pipeline.quarantine_table)
+    return {name for name in names if isinstance(name, str)}  # a wrong one is told when its own is loaded
 
 
 def _run(file: Path) -> object:

@@ -95,6 +95,7 @@ def test_one_table_belongs_to_one_pipeline(tmp_path: Path) -> None:
     assert "'events' is declared in" in caught.value.seen
     with pytest.raises(SetupError):
         load_pipeline("other", [tmp_path])
+    write(tmp_path, "wrong", sink='table=["warehouse", "events"]')
     assert load_pipeline("fine", [tmp_path]).name == "fine"
 
 
