@@ -23,7 +23,7 @@ from etl.common.errors import SetupError
 from etl.common.wording import meant
 from etl.pipeline import declaration
 from etl.pipeline.checks import problems
-from etl.pipeline.declaration import Pipeline, Sink
+from etl.pipeline.declaration import Pipeline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +200,7 @@ def _checked(declared: Loaded) -> Loaded:
 
 def _tables(declared: Loaded) -> set[str]:
     """Return the tables that a declaration would own; none where it has no sink that could have them."""
-    if declared.pipeline is None or not isinstance(declared.pipeline.sink, Sink):
+    if declared.pipeline is None or not hasattr(declared.pipeline.sink, "table"):
         return set()
     names: tuple[object, ...] = (declared.pipeline.table, declared.pipeline.quarantine_table)
     return {name for name in names if isinstance(name, str)}  # a wrong one is told when its own is loaded
