@@ -268,8 +268,10 @@ def test_an_airflow_that_was_started_with_other_folders_is_told_with_both(tmp_pa
     before = Settings(home=tmp_path, pipelines=(tmp_path / "before",), suites=(tmp_path,), dags=tmp_path)
     now = before.model_copy(update={"pipelines": (tmp_path / "now", tmp_path / "before")})
     (tmp_path / "airflow").mkdir()
-    code = [sys.executable, "-c", "input()"]
-    with subprocess.Popen(code, stdin=subprocess.PIPE, env=os.environ | same_place(before)) as processor:
+    code, pipe = [sys.executable, "-c", "print(); input()"], subprocess.PIPE
+    with subprocess.Popen(code, stdin=pipe, stdout=pipe, env=os.environ | same_place(before)) as processor:
+        assert processor.stdout is not None
+        processor.stdout.readline()  # Linux shows no environment of a process that is about to begin
         remember(note_of(tmp_path / "airflow", "dag-processor"), psutil.Process(processor.pid), 1)
         stack.require_same_folders(before)
         with pytest.raises(SetupError) as told:

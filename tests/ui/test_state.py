@@ -16,7 +16,14 @@ from etl.airflow.pages.records import PipelineRow, pipeline_rows, reading
 from etl.airflow.pages.render import STATES, Frame
 from etl.airflow.task_try import TaskTry
 from etl.common.database import transaction
-from etl.common.errors import ContractBroken, PlaceMoved, SetupError, SluiceError, TableRefused
+from etl.common.errors import (
+    ContractBroken,
+    PlaceMoved,
+    SetupError,
+    SluiceError,
+    TableRefused,
+    TooManyReleases,
+)
 from etl.common.outcome import RunOutcome
 from etl.common.statements import SQL_FOLDER
 from etl.ledger import attempts, leases
@@ -286,9 +293,8 @@ def exits(error: type[SluiceError]) -> Iterator[type[SluiceError]]:
         yield from exits(one)
 
 
-OUTAGES = sorted(
-    one.__name__ for one in {*exits(SluiceError)} - {PlaceMoved} if one.exit_code == 75
-)  # of runs
+OF_NO_RUN = {PlaceMoved, TooManyReleases}
+OUTAGES = sorted(one.__name__ for one in {*exits(SluiceError)} - OF_NO_RUN if one.exit_code == 75)
 
 
 @pytest.mark.parametrize("outcome", [*OUTAGES, "Stopped"])
