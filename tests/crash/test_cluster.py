@@ -100,6 +100,7 @@ def test_a_run_on_a_cluster_delivers_exactly_once(home: Home, tmp_path: Path) ->
     assert executors, "the executors ran in the worker"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_that_gets_no_executor_says_so_and_delivers_once_it_has_one(home: Home, tmp_path: Path) -> None:
     landed = home.land("orders/0.jsonl", orders(0, 9, negative=[4]))

@@ -204,6 +204,7 @@ def said(stack: Stack, run: str) -> str:
     return "\n".join(stack.api.log(NAME, run, "run"))
 
 
+@pytest.mark.slow
 def test_what_was_decided_elsewhere_stands_and_what_is_left_fails(stack: Stack) -> None:
     stack.landed += stack.home.land("orders/nobody_either.jsonl", [Order(id=None), Order(id=77_778)])
     left = stack.run()

@@ -124,6 +124,7 @@ print(json.dumps(operator.execute({"ti": ti, "dag_run": dag_run})))
 """
 
 
+@pytest.mark.slow
 def test_a_command_without_airflow_is_run_by_an_airflow_without_the_libraries_of_a_run(
     wheel: Path, project: Path, tmp_path: Path
 ) -> None:
