@@ -213,12 +213,15 @@ def test_closed_folders_on_s3_are_listed_by_no_run_and_what_lands_there_is_named
             2 + 4,
         )  # twice Spark asks whether it is there, and lists it
         assert not {*old} & {*seen}
-    home.assert_holds(landed)
-    report = home.assert_clean()
-    assert (report.undelivered, report.next) == ([f"{old[2]}/late.jsonl"], ["`sluice run orders --closed`"])
-    closed = run(home.place, home.pipeline(), spark=home.spark, control=RunControl(closed=True))
-    assert closed.delivered == 3
-    home.assert_holds(landed + late)
+        home.assert_holds(landed)
+        report = home.assert_clean()
+        assert (report.undelivered, report.next) == (
+            [f"{old[2]}/late.jsonl"],
+            ["`sluice run orders --closed`"],
+        )
+        closed = run(home.place, home.pipeline(), spark=home.spark, control=RunControl(closed=True))
+        assert closed.delivered == 3
+        home.assert_holds(landed + late)
 
 
 @pytest.mark.slow
