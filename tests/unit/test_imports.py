@@ -231,7 +231,15 @@ def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
         ),
         (  # what a run that finds nothing new imports
             "import etl.runs.run, etl.cli.progress; from etl.runs.kinds.files import FileStream",
-            ("pyarrow.compute", "pyarrow.parquet", "etl.sources.base", "etl.quality.rules", "rich.progress"),
+            (
+                "pyarrow.compute",
+                "pyarrow.parquet",
+                "etl.sources.base",
+                "etl.quality.rules",
+                "rich.progress",
+                "botocore",
+                "croniter",
+            ),
         ),
         (
             "from etl.sources.side_inputs import onnx_forest; onnx_forest.scores",
