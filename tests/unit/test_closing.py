@@ -36,7 +36,7 @@ def test_a_folder_is_closed_by_the_interval_that_its_path_names_or_begins_with(
 
 
 def test_what_is_in_no_closed_folder_is_listed_whatever_its_name_says(tmp_path: Path) -> None:
-    """Of a file's own name nothing follows, nor of a time that is yet to come."""
+    """Close no folder by the name of a file in it, and none of a time that is yet to come."""
     for path in ("2024/02/29/a", "2024/02/b", "2024/03/02/c", "9999/12/31/d", "e-2023/02/02", "2023/x/f"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{path}.csv").touch()

@@ -42,9 +42,10 @@ def any_closed(pipeline: Pipeline, paths: Iterable[str]) -> bool:
 
 def closings(pipeline: Pipeline, began: dt.datetime) -> Mapping[str, Closing]:
     """Return what is closed, by pattern, once a run that `began` then has left nothing unread."""
-    if not is_template(pipeline.interval or ""):
+    interval = pipeline.interval
+    if interval is None or not is_template(interval):
         return {}
-    template = PathTemplate(text=pipeline.interval or "")
+    template = PathTemplate(text=interval)
     return {
         pattern: Closing(template=template, until=began - source.open_for)
         for source in pipeline.sources
