@@ -80,7 +80,12 @@ def _forks() -> subprocess.Popen[str]:
 
 
 def _environment(home: Path, more: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", **more}
+    """Return this process's environment, without what the whole Airflow of a test before has left in it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "AIRFLOW"))}
+    none = home / "sluice.toml"  # so that no sluice.toml further up is found
+    none.touch()
+    own = {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "SLUICE_CONFIG": str(none)}
+    return {**kept, **own, **more}
 
 
 def _last_line(printed: str) -> Any:
