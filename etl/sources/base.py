@@ -41,7 +41,7 @@ from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.frames import NESTED, output, quoted
 from etl.spark.hidden import hide, unhide
-from etl.spark.observation import observed
+from etl.spark.observation import observed, observes_all_once
 from etl.spark.session import call_sites, unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
 from etl.spark.watermark import LATE, ahead, is_behind, is_late
@@ -217,14 +217,23 @@ class Source(ABC):
     def counted(self, job: DataFrame, inputs: Iterable[Input] | None = None) -> Counted | None:
         """Count what the job over exactly this frame read.
 
-        None: Spark saw that it need not read some records, such as for an inner join with a table of no row; or its tasks
-        did not read each byte of the `inputs` once: a product with a table reads them for each of the table's partitions.
+        None: Spark saw that it need not read some records, such as for an inner join with a table of no row; or it did not
+        read each of them once: a product with a table reads them for each of the table's partitions. Tasks tell that by the
+        bytes of the `inputs`; where they tell not all of them, the plan does.
         """
         try:
             counted = Counted.of([observed(job, name) for name in self.observations])
         except KeyError:
             return None
-        return counted if inputs is None or counted.read == self.bytes_told(inputs) else None
+        if inputs is not None and counted.read != self.bytes_told(inputs):
+            return None
+        told_all = inputs is not None and self.tells_all_bytes
+        return counted if told_all or observes_all_once(job) else None
+
+    @property
+    def tells_all_bytes(self) -> bool:
+        """Tell whether tasks tell of all inputs how many bytes of them they have read."""
+        return False
 
     def bytes_told(self, inputs: Iterable[Input]) -> int:  # noqa: ARG002
         """Return of how many bytes of the inputs tasks tell that they have read them."""

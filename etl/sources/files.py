@@ -120,9 +120,17 @@ class FileSource(Source):
         named = [named_path(one, self.landing, paths) for one in self.files]
         return replace(self, paths=[new or old for new, old in zip(named, self.paths, strict=True)])
 
+    @property
+    def tells_all_bytes(self) -> bool:
+        return len(self._told) == len(self.files)
+
+    @property
+    def _told(self) -> set[int]:
+        """Return the numbers of the sources of which tasks tell the bytes; Spark itself reads the others."""
+        return {number for number, one in enumerate(self.files) if one.kind not in ("parquet", "text")}
+
     def bytes_told(self, inputs: Iterable[Input]) -> int:
-        # Spark itself reads the others.
-        told = {number for number, one in enumerate(self.files) if one.kind not in ("parquet", "text")}
+        told = self._told
         return sum(one.size for one in inputs if one.source in told)
 
     def _stream(self) -> DataFrame:

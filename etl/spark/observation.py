@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from etl.spark.jvm import java_class
+from etl.spark.state_plan import listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+# A product takes its one input anew for each partition of the other; these joins end with the input that ends first.
+_TAKES_OTHERWISE = frozenset({"CartesianProduct", "SortMergeJoin", "ShuffledHashJoin"})
+_OBSERVES = "CollectMetrics"
 
 
 def observed(frame: DataFrame, name: str) -> dict[str, Any]:
@@ -40,3 +45,33 @@ def micro_batch(frame: DataFrame) -> Any:
         if query.id().toString() == own:
             return query.lastExecution()
     return None
+
+
+def observes_all_once(frame: DataFrame) -> bool:
+    """Tell whether the job on exactly this frame, by its plan, took each row that it observes, and once.
+
+    An exchange takes all of its input, whatever is above it.
+    """
+    executions = frame._jdf.queryExecution(), micro_batch(frame)
+    return not any(_takes_otherwise(one.executedPlan()) for one in executions if one is not None)
+
+
+def _takes_otherwise(plan: Any) -> bool:
+    if not any(name in plan.toString() for name in _TAKES_OTHERWISE):
+        return False
+    waiting = [(plan, False)]
+    while waiting:
+        node, otherwise = waiting.pop()
+        name = str(node.nodeName())
+        if otherwise and name == _OBSERVES:
+            return True
+        otherwise = name in _TAKES_OTHERWISE or (otherwise and not name.endswith("Exchange"))
+        waiting += [(one, otherwise) for one in _children(name, node)]
+    return False
+
+
+def _children(name: str, node: Any) -> list[Any]:
+    """Return the nodes below a node of a plan that was run, adaptive or not."""
+    if name == "AdaptiveSparkPlan":
+        return [node.executedPlan()]
+    return [node.plan()] if name.endswith("QueryStage") else listed(node.children())

@@ -75,3 +75,26 @@ def test_a_topic_that_is_still_empty_begins_with_its_first_record(home: Home, to
     topics.send(topic, orders(0, 4))
     assert home.run().records == 4
     assert_holds(home, topics.sent)
+
+
+def test_a_record_is_held_once_whatever_the_plan_makes_of_the_rows(home: Home, topics: Topics) -> None:
+    """A product reads its input for each partition of the other side, and for none where that has none."""
+    topic = topics.create(partitions=1)
+    lookup = 'lookups={"shops": Lookup("shops/*.csv", schema="k bigint, v string", key=("k",))}'
+    product = 'df.join(shops.repartition(3).hint("shuffle_replicate_nl"))'
+    text = f"""
+from etl.pipeline import Append, Kafka, Lookup, Pipeline
+
+PIPELINE = Pipeline(
+    name="orders", sources=(Kafka(({topic!r},)),), schema="id bigint, amount double", {lookup},
+    transform=lambda df, shops: {product}.select("id", "amount"), sink=Append(), max_quarantine_share=1.0,
+)
+"""
+    home.declare(text=text)
+    held: list[tuple[str, str]] = []
+    for turn, shops in enumerate(("", "0,x\n1,y\n")):
+        home.write("shops/a.csv", f"k,v\n{shops}")
+        topics.send(topic, [*orders(turn * 3, 2, partitions=1), Record(value=f"{{{turn}", malformed=True)])
+        assert home.run().malformed == 1
+        held.append((f"kafka://{topic}/0/{turn * 3 + 2}", f"{{{turn}"))
+        assert home.ask("SELECT source_path, raw FROM sluice.quarantine ORDER BY 1") == held

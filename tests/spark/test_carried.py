@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from etl.common.record_columns import DETAIL, RAW, SOURCE_PATH
@@ -137,6 +140,33 @@ def test_a_record_is_held_once_whatever_the_plan_makes_of_the_rows(home: Home) -
         held += land(home, name, record(40), record(50))
         assert home.run("taps").malformed == 2
         assert sorted(home.ask(HELD)) == sorted(held)
+    home.assert_clean("taps")
+
+
+def test_what_spark_reads_itself_is_held_once_whatever_the_plan_makes_of_the_rows(home: Home) -> None:
+    """A record of Parquet is held by its time alone."""
+    lookup = 'lookups={"shops": Lookup("shops/*.csv", schema="k int, v string", key=("k",))}'
+    text = f"""
+from datetime import timedelta
+from etl.pipeline import Append, Files, Lookup, Pipeline
+
+PIPELINE = Pipeline(
+    name="taps", sources=(Files("taps/*.parquet"),), schema="id int, at timestamp", sink=Append(), {lookup},
+    transform=lambda df, shops: df.join(shops.repartition(3).hint("shuffle_replicate_nl")).where("id > k").drop("k"),
+    not_after={{"at": timedelta(hours=1)}}, max_quarantine_share=1.0,
+)
+"""
+    home.declare("taps", text=text)
+    moments = [datetime(2026, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)]
+    for turn, shops in enumerate(("", "0,x\n1,y\n")):
+        home.write("shops/a.csv", f"k,v\n{shops}")
+        table = pa.table({"id": pa.array([turn, turn + 10], pa.int32()), "at": moments})
+        file = home.landing / f"taps/{turn}.parquet"
+        file.parent.mkdir(exist_ok=True)
+        pq.write_table(table, file)
+        assert home.run("taps").malformed == 1
+    held = [(home.uri(f"taps/{turn}.parquet"), ["future"]) for turn in range(2)]
+    assert home.ask("SELECT source_path, reasons FROM sluice.quarantine ORDER BY 1") == held
     home.assert_clean("taps")
 
 
