@@ -62,15 +62,19 @@ TAG, REPLAYS_TAG = "sluice", "sluice-replays"  # to see either kind of DAG alone
 FOR_EVER = 100_000  # restarts of a run that is to stay up; Airflow wants a number
 
 
-def _form(*, replays: bool) -> dict[str, Param]:
+def _form(*, replays: bool, closes: bool = False) -> dict[str, Param]:
     return {
         name: Param(field.default, **field.schema(replays=replays))
         for name, field in FIELDS.items()
-        if replays or not field.replays_alone
+        if (replays or not field.replays_alone) and (closes or not field.closing_alone)
     }
 
 
-FORM = _form(replays=False)  # what a person may fill in on triggering a run; empty is as on schedule
+def _form_of_runs(pipeline: Pipeline) -> dict[str, Param]:
+    """Return what a person may fill in on triggering a run; empty is as on schedule."""
+    return _form(replays=False, closes=any(one.open_for is not None for one in pipeline.sources))
+
+
 REPLAYS_FORM = _form(replays=True)  # one of deliveries, interval and held rows; nothing filled in is refused
 REPLAYS_FORM["driver_memory"] = REPLAYS_FORM.pop("driver_memory")  # last: it asks for none of these
 
@@ -144,6 +148,7 @@ def pipeline_dag(pipeline: Pipeline, schedule: Any) -> DAG:
 
     Of a pipeline that follows, it keeps one run up that follows what lands.
     """
+    form = _form_of_runs(pipeline)
     with DAG(
         dag_id=pipeline.name,
         description=_description(pipeline),
@@ -153,7 +158,7 @@ def pipeline_dag(pipeline: Pipeline, schedule: Any) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags={TAG, *pipeline.tags},
-        params=dict(FORM),
+        params=form,
         deadline=deadline(pipeline) or None,
         access_control=pipeline.airflow.access_control,
         auto_register=False,  # its file has it by its name, once it is whole
@@ -162,7 +167,7 @@ def pipeline_dag(pipeline: Pipeline, schedule: Any) -> DAG:
     ) as dag:
         _task(
             pipeline,
-            FORM,
+            form,
             **_placed(pipeline, pool(dag.dag_id)),
             **(_kept_up(pipeline) if pipeline.follow else _ended(pipeline)),
             answer_within=pipeline.airflow.answer_within,

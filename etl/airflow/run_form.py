@@ -25,6 +25,7 @@ class FormField:
     description: str
     empty: str = ""  # what it means in the form of a pipeline's own runs, where that is another
     replays_alone: bool = False  # the form of a pipeline's own runs does not have it
+    closing_alone: bool = False  # only that form has it, where the pipeline closes folders
     checks: Mapping[str, Any] = field(default_factory=dict)  # by JSON Schema and in Airflow's own words
 
     def schema(self, *, replays: bool) -> dict[str, Any]:
@@ -55,8 +56,10 @@ def _text(
     )
 
 
-def _tick(title: str, description: str) -> Any:
-    return _declared(FormField(default=False, title=title, description=description))
+def _tick(title: str, description: str, *, closing_alone: bool = False) -> Any:
+    return _declared(
+        FormField(default=False, title=title, description=description, closing_alone=closing_alone)
+    )
 
 
 def _declared(one: FormField) -> Any:
@@ -114,6 +117,11 @@ class RunForm:
         "Deliver fewer rows",
         "For a replay or a backfill: it goes on where it delivers fewer rows than it replaces, by more than the declared"
         " max_fewer_share; needs the reason below.",
+    )
+    closed: bool = _tick(
+        "Look into closed folders",
+        "What landed there late is delivered as well: in this run, folders that open_for has closed are listed, too.",
+        closing_alone=True,
     )
     release: str | None = _text(
         "Release held rows",

@@ -21,7 +21,7 @@ from etl.airflow.retries import (
 )
 from etl.airflow.run_form import RunForm
 from etl.airflow.told import PAGES, told_to
-from etl.pipeline import Append, Replace, day, identity, load_pipelines
+from etl.pipeline import Append, Files, Replace, day, identity, load_pipelines
 from etl.pipeline.dag_names import pipeline_of, replays_of
 from etl.pipelines.flights import PIPELINE
 from tests.support.airflow.dag_files import ALWAYS, BAG, asked, asked_anew
@@ -199,6 +199,17 @@ def test_the_trigger_form_checks_what_is_typed(bag: Any) -> None:
     assert beside["release"]["schema"]["__var"]["pattern"] == "^[0-9]+(,[0-9]+)*$", "of that DAG's form alone"
 
 
+def test_only_the_form_of_a_pipeline_that_closes_folders_asks_for_a_look_into_them(bag: Any) -> None:
+    from etl.airflow.factory import pipeline_dag
+
+    files, *others = PIPELINE.sources
+    assert isinstance(files, Files)
+    closing = replace(PIPELINE, sources=(replace(files, open_for=timedelta(days=1)), *others))
+    forms = [set(pipeline_dag(one, None).params) for one in (PIPELINE, closing)]
+    assert forms[1] - forms[0] == {"closed"}
+    assert forms[0] == {name for name, _ in bag["dags"]["flights"]["params"]}
+
+
 FILLED_IN = """
 import dataclasses, json, sys
 from types import SimpleNamespace
@@ -226,7 +237,7 @@ print("\\n" + json.dumps(found))
 """
 NOTHING = dict.fromkeys(
     ("driver_memory", "deliveries", "start", "end", "releases", "release", "corrections", "why")
-) | dict.fromkeys(("accept_changed", "accept_unreadable", "fewer"), False)
+) | dict.fromkeys(("accept_changed", "accept_unreadable", "fewer", "closed"), False)
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,24 @@ def test_a_run_of_the_pipelines_own_dag_releases_nothing_for_its_right_is_anothe
     home.assert_holds(landed)
 
 
+def test_the_form_may_ask_for_a_look_into_closed_folders(home: Home) -> None:
+    text = "from datetime import timedelta\n" + DECLARATION.format(name="orders", max_files=9, share=1.0)
+    for before, after in {
+        "max_files=9": "open_for=timedelta(days=3)",
+        'suite="orders",': 'suite="orders", interval="dt={interval:%Y-%m-%d}",',
+    }.items():
+        text = text.replace(before, after)
+    home.declare(text=text)
+    landed = home.land("orders/dt=2026-01-01/0.jsonl", orders(0, 8))
+    home.run()
+    home.run()  # which finds that nothing is unread
+    late = home.land("orders/dt=2026-01-01/late.jsonl", orders(8, 3))
+    for given, holds in ((asked(), landed), (asked(dag_run_id="s", closed=True), landed + late)):
+        done = home.sluice_here("run", "orders", "--airflow", given=given.json())
+        assert done.returncode == 0, done.stderr
+        home.assert_holds(holds)
+
+
 def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:
     home.declare()
     wrong = {
@@ -224,6 +242,7 @@ def test_a_form_that_makes_no_sense_is_refused(home: Home) -> None:
         "asks for a replay and names rows": asked(release="1", releases="keep", beside=True),
         "releases some is not known": asked(deliveries="1", releases="some"),
         "names deliveries and an interval": asked(deliveries="1", start="2020-01-01"),
+        '"Look into closed folders" ticked': asked(deliveries="1", closed=True),
         "names one end of an interval": asked(end="2020-01-01"),
         "is empty": asked(start="2020-01-02", end="2020-01-01"),
         "interval 1 May": asked(start="1 May", end="2020-01-01"),

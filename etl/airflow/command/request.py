@@ -55,6 +55,7 @@ WHO = "airflow"
 _TITLES = {name: field.title for name, field in FIELDS.items()}
 DELIVERIES, START, END = _TITLES["deliveries"], _TITLES["start"], _TITLES["end"]
 CHANGED, UNREADABLE = _TITLES["accept_changed"], _TITLES["accept_unreadable"]
+CLOSED = _TITLES["closed"]
 FEWER, WHY = _TITLES["fewer"], _TITLES["why"]
 RELEASES, RELEASE, CORRECTIONS = _TITLES["releases"], _TITLES["release"], _TITLES["corrections"]
 OVERRIDE = "Override parameters on existing runs"
@@ -78,6 +79,7 @@ def run_requested(
             control.correction_left = release.GIVEN_UP
             summary = _release(workspace, pipeline, task_try, progress, became, control)
         elif (selection := selection_of(workspace, pipeline, task_try)) is None:
+            control.closed |= task_try.closed
             summary = run_stream(workspace, pipeline, progress=progress, began=became, control=control)
         elif (replayed := tries.replayed_before(dsn, task_try)) is not None:
             say(
@@ -301,6 +303,11 @@ def selection_of(workspace: Workspace, pipeline: Pipeline, task_try: TaskTry) ->
 def _named(task_try: TaskTry) -> Selection:
     if task_try.deliveries and (task_try.start or task_try.end):
         raise SetupError("The form names deliveries and an interval", remedy="ask for one at a time")
+    if task_try.closed:
+        raise SetupError(
+            f'The form has "{CLOSED}" ticked, and names deliveries to be replayed',
+            remedy="ask for one at a time",
+        )
     if task_try.deliveries:
         return Selection(deliveries=parse_ranges("deliveries", task_try.deliveries))
     if not (task_try.start and task_try.end):
