@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Asset, BaseOperator
 
 from etl.airflow import alerts
-from etl.airflow.alerts import DRIFTED, DROPPED, QUARANTINE, WAITING
+from etl.airflow.alerts import WAITING
 from etl.airflow.connections import environment_of
 from etl.airflow.links import QualityLink
 from etl.airflow.log_lines import harmless
@@ -43,9 +42,10 @@ from etl.airflow.retries import (
 from etl.airflow.run_form import FIELDS, RunForm
 from etl.airflow.task_try import TaskTry
 from etl.airflow.told import event_extra, tell_partitions, told_to
+from etl.alerts.records import RunRecords, troubles
 from etl.common.errors import SetupError
 from etl.common.settings import load_settings
-from etl.common.wording import drifted, left_out, meant, records_read
+from etl.common.wording import meant, records_read
 from etl.ledger.telemetry.alerts import Trouble
 from etl.pipeline.dag_names import replays_of
 from etl.runs.summary import Summary
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 Init = TypeVar("Init", bound=Callable[..., None])
 
 FOR_A_PERSON = (3, 4)  # exit codes on which a person is asked
-LONGEST_ABOUT = 200  # characters of an alert's matter
 SUMMARY = "summary"  # XCom key: what the run did, also when it failed
 
 
@@ -261,24 +260,15 @@ class SluiceRunOperator(AsksAPerson, BaseOperator):
         self._tell([] if summary is None else [*self._troubles(summary)])
 
     def _troubles(self, summary: Summary) -> Iterator[Trouble]:
-        trouble = partial(Trouble, pipeline=self.pipeline)
-        limit, share = (
-            self.alert_quarantine_share,
-            summary.quarantined / max(summary.rows_in, summary.records, 1),
+        records = RunRecords(
+            read=max(summary.rows_in, summary.records),
+            quarantined=summary.quarantined,
+            dropped=summary.dropped,
+            unknown=summary.unknown,
+            missing=summary.missing,
+            drifted=summary.drifted,
         )
-        if limit is not None and share > limit:
-            text = QUARANTINE.format(pipeline=self.pipeline, share=share, limit=limit)
-            yield trouble(kind="quarantine", text=text, share_limit=limit)
-        if summary.dropped:
-            text = DROPPED.format(pipeline=self.pipeline, left_out=left_out(summary.dropped))
-            yield trouble(kind="dropped", text=text)
-        if summary.drifted:
-            unknown, missing = (
-                {name: records for name, records in counts.items() if name in summary.drifted}
-                for counts in (summary.unknown, summary.missing)
-            )
-            text = DRIFTED.format(pipeline=self.pipeline, drift="; ".join(drifted(unknown, missing)))
-            yield trouble(kind="drift", text=text, about=", ".join(sorted(summary.drifted))[:LONGEST_ABOUT])
+        return troubles(self.pipeline, records, share_limit=self.alert_quarantine_share)
 
     def _note(self, error: RunFailed, context: Context) -> None:
         """Keep count of the tries that ended by an outage; alert once these are more than the declared retries.

@@ -85,6 +85,8 @@ class Outbox:
 
     def _watch(self, pipeline: Pipeline) -> None:
         with transaction(self.dsn) as cursor:
+            for found in watch.records(cursor, pipeline):
+                alerts.open_alert(cursor, fit(found), self.destinations)
             for kind, trouble in watch.thresholds(cursor, pipeline).items():
                 if trouble is None:
                     alerts.end_trouble(cursor, pipeline.name, kind, "", "it is as declared again")

@@ -1,21 +1,23 @@
 """Finds troubles that the ledger shows, so also where nothing runs, and where no Airflow does.
 
-These are runs and audits that failed, consumers that are behind, and data that is not as fresh or as much as declared, by
-the day of the week.
+These are runs and audits that failed, records that a run held, left out or found to drift, consumers that are behind, and
+data that is not as fresh or as much as declared, by the day of the week.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import statistics
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
+from etl.alerts.records import RunRecords, troubles
 from etl.common.database import Cursor
 from etl.common.statements import Statements
 from etl.common.wording import pluralize
-from etl.ledger import consumers, pipelines
+from etl.ledger import consumers, deliveries, pipelines
 from etl.ledger.telemetry.alerts import Trouble
 from etl.pipeline import Freshness, Pipeline, Volume
 from etl.pipeline.thresholds import WEEKDAYS
@@ -44,6 +46,32 @@ def lags(cursor: Cursor) -> Iterator[Trouble]:
     for late in consumers.late(cursor, pipelines.all_names(cursor)):
         text = f"{late.pipeline}: {late}; `sluice consumers {late.pipeline}` lists all of them"
         yield Trouble(pipeline=late.pipeline, kind="consumer", about=late.consumer, text=text)
+
+
+def records(cursor: Cursor, pipeline: Pipeline) -> Iterator[Trouble]:
+    """Yield the troubles of the newest run's records that nobody has been told of; none where Airflow started it."""
+    STATEMENTS.execute(cursor, "newest_run", pipeline=pipeline.name)
+    if not (batches := cursor.fetchall()):
+        return
+    numbers, rows_in, read, held, dropped, unknown, missing, told = zip(*batches, strict=True)
+    found = RunRecords(
+        read=max(sum(rows_in), sum(read)),
+        quarantined=sum(held),
+        dropped=sum(dropped),
+        unknown=_total(unknown),
+        missing=_total(missing),
+        drifted=deliveries.new_drift(cursor, pipeline.name, numbers),
+    )
+    for trouble in troubles(pipeline.name, found, share_limit=pipeline.alert_quarantine_share):
+        if trouble.kind not in told[0]:
+            yield trouble
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total = Counter[str]()
+    for one in counts:
+        total.update(one)
+    return total
 
 
 def thresholds(cursor: Cursor, pipeline: Pipeline) -> dict[str, Trouble | None]:

@@ -174,3 +174,9 @@ def live_among(cursor: Cursor, pipeline: str, paths: Sequence[str]) -> set[str]:
 def inputs_by_delivery(cursor: Cursor, pipeline: str) -> list[DeliveredInput]:
     """Return every input that is in a live delivery with that delivery's number, by source and path."""
     return rows_as(STATEMENTS.execute(cursor, "inputs_by_delivery", pipeline=pipeline), DeliveredInput)
+
+
+def new_drift(cursor: Cursor, pipeline: str, deliveries: Sequence[int]) -> list[str]:
+    """Return the fields that these deliveries counted beyond the schema, or as missing, and the one before them did not."""
+    STATEMENTS.execute(cursor, "new_drift", pipeline=pipeline, deliveries=list(deliveries))
+    return [name for (name,) in cursor.fetchall()]

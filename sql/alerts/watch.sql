@@ -24,6 +24,21 @@ WHERE m.command = 'audit' AND m.differences > 0 AND p.retired_at IS NULL
                   AND a.last_at >= m.ended_at)
 ORDER BY m.pipeline
 
+-- name: newest_run
+-- What the newest run of the stream that delivered did, once it has ended and unless Airflow started it, a row for each delivery;
+-- and about which of its records alerts have told since.
+SELECT d.delivery_id, d.rows_in, coalesce(d.records, d.rows_in), d.quarantined, coalesce(d.dropped, 0),
+       coalesce(d.unknown, '{{}}'), coalesce(d.missing, '{{}}'),
+       ARRAY(SELECT a.kind FROM sluice.alert a WHERE a.pipeline = d.pipeline
+             AND a.last_at >= (SELECT max(n.committed_at) FROM sluice.delivery n WHERE n.run_id = d.run_id))
+FROM sluice.delivery d
+WHERE d.kind = 'stream' AND d.run_id = (
+    SELECT r.run_id FROM sluice.run r JOIN sluice.pipeline p ON p.name = r.pipeline
+    WHERE p.retired_at IS NULL AND (r.ended_at IS NOT NULL OR r.seen_at <= now() - interval '30 seconds')
+      AND NOT EXISTS (SELECT FROM sluice.airflow_try t WHERE t.run_id = r.run_id)
+      AND r.run_id = (SELECT n.run_id FROM sluice.delivery n WHERE n.pipeline = %(pipeline)s AND n.kind = 'stream'
+                      ORDER BY n.commit_seq DESC LIMIT 1))
+
 -- name: newest
 -- When the stream's last batch was committed, of a pipeline that is not retired, and the database's own time.
 SELECT (SELECT d.committed_at FROM sluice.delivery d JOIN sluice.pipeline p ON p.name = d.pipeline

@@ -79,3 +79,18 @@ WITH RECURSIVE found AS (
     SELECT d.delivery_id, d.released_from FROM sluice.delivery d JOIN found f ON d.delivery_id = f.released_from
 )
 SELECT delivery_id FROM found WHERE released_from IS NULL
+
+-- name: new_drift
+-- The fields that some deliveries counted as unknown or missing, and the one before them did not, withdrawn or in force. A
+-- release and a withdrawal count none: they read no records.
+WITH given AS (
+    SELECT d.commit_seq, coalesce(d.unknown, '{{}}') || coalesce(d.missing, '{{}}') AS fields
+    FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.delivery_id = ANY (%(deliveries)s)
+), before AS (
+    SELECT coalesce(b.unknown, '{{}}') || coalesce(b.missing, '{{}}') AS fields
+    FROM sluice.delivery b WHERE b.pipeline = %(pipeline)s AND b.kind IN ('stream', 'replay')
+      AND b.commit_seq < (SELECT min(g.commit_seq) FROM given g)
+    ORDER BY b.commit_seq DESC LIMIT 1
+)
+SELECT DISTINCT key FROM given g, jsonb_object_keys(g.fields) AS key
+WHERE NOT EXISTS (SELECT FROM before b WHERE b.fields ? key) ORDER BY key

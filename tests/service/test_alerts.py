@@ -25,7 +25,7 @@ from etl.ledger.telemetry.alerts import Trouble
 from etl.pipeline import Airflow, Freshness, Pipeline, Volume
 from etl.pipeline.loader import Loaded
 from tests.support import arrow_driver, commands
-from tests.support.ledger_rows import RUN, Ledger
+from tests.support.ledger_rows import RUN, STREAM, Ledger
 from tests.support.receivers import Receiver, receiving
 
 FAILED = Trouble(pipeline="taps", kind="failed", text="taps failed: exit code 70")
@@ -354,6 +354,39 @@ def test_a_look_tells_once_of_each_run_that_failed_where_airflow_does_not(told: 
     end("done")
     told.look()
     assert told.events[2:] == ["triggered", "resolved"]
+
+
+def test_a_look_tells_once_of_the_records_of_each_run_where_airflow_does_not(told: Told) -> None:
+    def look() -> list[tuple[str, str]]:
+        """Look twice; return what was told by that, in the order of the texts."""
+        before = len(told.messages)
+        for _ in range(2):
+            told.look(pipeline(alert_quarantine_share=0.2))
+        return sorted((one["event"], one["text"]) for one in told.messages[before:])
+
+    told.ledger.deliver(10, held=2)
+    told.ledger.deliver(10, held=3, dropped=1, unknown='{"shop": 4}')
+    assert look() == [], "it is at work"
+    told.ledger.execute("UPDATE sluice.run SET ended_at = clock_timestamp(), outcome = 'done'")
+    told.ledger.execute(
+        "INSERT INTO sluice.airflow_try (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number, run_id)"
+        " VALUES ('taps', 'r', 'run', 1, 'taps', 'manual', 0, %s)",
+        RUN,
+    )
+    assert look() == [], "its task has told"
+    told.ledger.execute("DELETE FROM sluice.airflow_try")
+    held, drifted, dropped = (text for event, text in look() if event == "triggered")
+    assert held == "taps holds 25.00% of a run's records in quarantine, more than 20.00%"
+    assert dropped.startswith("taps: of what a run read 1 row, ")
+    assert drifted.endswith("fields that the schema does not name: shop (4 records)")
+    told.ledger.execute(
+        "INSERT INTO sluice.run (run_id, pipeline, holder, ended_at, outcome) VALUES (%s, 'taps', 'h', now(), 'done')",
+        STREAM,
+    )
+    told.ledger.deliver(10, unknown='{"shop": 1}', run_id=STREAM)
+    assert [event for event, _ in look()] == ["resolved", "resolved"], (
+        "the drift is no new one, and is not over"
+    )
 
 
 def test_a_look_tells_of_a_batch_that_stopped_until_somebody_decides(told: Told) -> None:

@@ -14,7 +14,9 @@ from etl.airflow.command.score import score
 from etl.airflow.command.tries import Untold
 from etl.airflow.task_try import TaskTry
 from etl.airflow.told import TOLD, event_extra
+from etl.common.database import transaction
 from etl.common.errors import ServiceAway, SetupError
+from etl.ledger.deliveries import new_drift
 from etl.pipeline import Append, Files
 from etl.quality.verdict import Counts, RuleResult, Severity, Verdict
 from etl.runs.recovery.recover import recover
@@ -279,7 +281,8 @@ def cleared(times: int) -> TaskTry:
 def test_fields_that_the_delivery_before_did_not_have_are_told_as_new(events: Delivering) -> None:
     def new(*unknown: str) -> list[str]:
         deliveries = [events.deliver(ROWS, unknown=dict.fromkeys(unknown, 2)).delivery_id for _ in range(2)]
-        return tries.new_drift(events.dsn, "events", deliveries)
+        with transaction(events.dsn) as cursor:
+            return new_drift(cursor, "events", deliveries)
 
     assert new() == []
     assert new("shop", 'a "b"') == ['a "b"', "shop"]

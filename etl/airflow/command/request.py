@@ -28,9 +28,11 @@ from etl.airflow.command.partitions import touched_partitions
 from etl.airflow.command.score import score
 from etl.airflow.run_form import FIELDS
 from etl.airflow.task_try import TaskTry
+from etl.common.database import transaction
 from etl.common.errors import SetupError
 from etl.common.number_ranges import format_ranges, parse_ranges, shortened
 from etl.common.wording import first_few, pluralize
+from etl.ledger import deliveries
 from etl.ledger.quarantine import RowSelection as Rows
 from etl.ledger.quarantine import held_rows, require_held
 from etl.pipeline.dag_names import replays_of
@@ -90,7 +92,8 @@ def run_requested(
             control.correction_left = replay.GIVEN_UP
             summary = _replay(workspace, pipeline, task_try, selection, progress, say, became)
         if summary.unknown or summary.missing:
-            summary.drifted = tries.new_drift(dsn, pipeline.name, summary.deliveries)
+            with transaction(dsn) as cursor:
+                summary.drifted = deliveries.new_drift(cursor, pipeline.name, summary.deliveries)
         if summary.run or task_try.release:  # of a release an earlier try may have done all
             untold = tries.untold(dsn, pipeline.name, task_try)
             summary.unreported, summary.unreported_batches = (

@@ -7,7 +7,7 @@ outcome. What failed is kept with what the error said.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -162,13 +162,6 @@ class Untold:
     told_to: int  # the commit up to which this is all
     told_delivery: int | None  # that this commit made; None: nothing was delivered yet
     told_run: str | None  # which made it
-
-
-def new_drift(dsn: str, pipeline: str, deliveries: Sequence[int]) -> list[str]:
-    """Return the fields that these deliveries counted beyond the schema, or as missing, and the one before them did not."""
-    with transaction(dsn) as cursor:
-        STATEMENTS.execute(cursor, "new_drift", pipeline=pipeline, deliveries=list(deliveries))
-        return [name for (name,) in cursor.fetchall()]
 
 
 def untold(dsn: str, pipeline: str, task_try: TaskTry) -> Untold:

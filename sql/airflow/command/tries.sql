@@ -87,18 +87,3 @@ WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_i
 SELECT run_id::text, outcome FROM sluice.airflow_try
 WHERE dag_id = %(dag_id)s AND dag_run_id = %(dag_run_id)s AND task_id = %(task_id)s
   AND (clear_number < %(clear_number)s OR try_number <= %(tries_before_clear)s) ORDER BY try_number
-
--- name: new_drift
--- The fields that some deliveries counted as unknown or missing, and the one before them did not, withdrawn or in force. A
--- release and a withdrawal count none: they read no records.
-WITH given AS (
-    SELECT d.commit_seq, coalesce(d.unknown, '{{}}') || coalesce(d.missing, '{{}}') AS fields
-    FROM sluice.delivery d WHERE d.pipeline = %(pipeline)s AND d.delivery_id = ANY (%(deliveries)s)
-), before AS (
-    SELECT coalesce(b.unknown, '{{}}') || coalesce(b.missing, '{{}}') AS fields
-    FROM sluice.delivery b WHERE b.pipeline = %(pipeline)s AND b.kind IN ('stream', 'replay')
-      AND b.commit_seq < (SELECT min(g.commit_seq) FROM given g)
-    ORDER BY b.commit_seq DESC LIMIT 1
-)
-SELECT DISTINCT key FROM given g, jsonb_object_keys(g.fields) AS key
-WHERE NOT EXISTS (SELECT FROM before b WHERE b.fields ? key) ORDER BY key
