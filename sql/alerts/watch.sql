@@ -26,13 +26,13 @@ ORDER BY m.pipeline
 
 -- name: newest_run
 -- What the newest run of the stream that delivered did, once it has ended and unless Airflow started it, a row for each delivery;
--- and about which of its records alerts have told since.
+-- and which kinds of alerts have told of the pipeline since. A run of more than a week ago is no news, to a look that comes so late.
 SELECT d.delivery_id, d.rows_in, coalesce(d.records, d.rows_in), d.quarantined, coalesce(d.dropped, 0),
        coalesce(d.unknown, '{{}}'), coalesce(d.missing, '{{}}'),
        ARRAY(SELECT a.kind FROM sluice.alert a WHERE a.pipeline = d.pipeline
              AND a.last_at >= (SELECT max(n.committed_at) FROM sluice.delivery n WHERE n.run_id = d.run_id))
 FROM sluice.delivery d
-WHERE d.kind = 'stream' AND d.run_id = (
+WHERE d.kind = 'stream' AND d.committed_at > now() - interval '7 days' AND d.run_id = (
     SELECT r.run_id FROM sluice.run r JOIN sluice.pipeline p ON p.name = r.pipeline
     WHERE p.retired_at IS NULL AND (r.ended_at IS NOT NULL OR r.seen_at <= now() - interval '30 seconds')
       AND NOT EXISTS (SELECT FROM sluice.airflow_try t WHERE t.run_id = r.run_id)
