@@ -75,7 +75,7 @@ class Outbox:
             try:
                 self._watch(pipeline)
             except Exception as error:  # noqa: BLE001 - the other pipelines' alerts are sent all the same
-                problems.append(f"{pipeline.name}: its thresholds could not be looked at: {in_short(error)}")
+                problems.append(f"{pipeline.name} could not be looked at: {in_short(error)}")
         with transaction(self.dsn) as cursor:
             alerts.end_thresholds_beyond(cursor, {one.name for one in files}, "no file declares the pipeline")
             repeats = {one.name: one.alert_repeat for one in right}
@@ -85,8 +85,9 @@ class Outbox:
 
     def _watch(self, pipeline: Pipeline) -> None:
         with transaction(self.dsn) as cursor:
-            for found in watch.records(cursor, pipeline):
-                alerts.open_alert(cursor, fit(found), self.destinations)
+            for trouble_of_records in watch.records(cursor, pipeline):
+                alerts.open_alert(cursor, fit(trouble_of_records), self.destinations)
+        with transaction(self.dsn) as cursor:
             for kind, trouble in watch.thresholds(cursor, pipeline).items():
                 if trouble is None:
                     alerts.end_trouble(cursor, pipeline.name, kind, "", "it is as declared again")

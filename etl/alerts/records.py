@@ -16,11 +16,11 @@ class RunRecords:
     """What became of the records of one run."""
 
     read: int  # records, or the rows that came of them where these are more
-    quarantined: int  # of them
+    quarantined: int  # records and rows that are held
     dropped: int  # rows that Spark's operators left out
-    unknown: Mapping[str, int]  # records by each field that the schema does not name
-    missing: Mapping[str, int]  # and by each column that their files do not have
-    drifted: Collection[str]  # those fields and columns that the delivery before did not tell of
+    unknown: Mapping[str, int]  # field that the schema does not name: records that have it
+    missing: Mapping[str, int]  # column of the schema: records whose file does not have it
+    drifted: Collection[str]  # the unknown fields and missing columns that the delivery before did not have
 
 
 def troubles(pipeline: str, records: RunRecords, *, share_limit: float | None) -> Iterator[Trouble]:

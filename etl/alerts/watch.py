@@ -49,22 +49,18 @@ def lags(cursor: Cursor) -> Iterator[Trouble]:
 
 
 def records(cursor: Cursor, pipeline: Pipeline) -> Iterator[Trouble]:
-    """Yield the troubles of the newest run's records that nobody has been told of; none where Airflow started it."""
-    STATEMENTS.execute(cursor, "newest_run", pipeline=pipeline.name)
-    if not (batches := cursor.fetchall()):
-        return
-    numbers, rows_in, read, held, dropped, unknown, missing, told = zip(*batches, strict=True)
-    found = RunRecords(
-        read=max(sum(rows_in), sum(read)),
-        quarantined=sum(held),
-        dropped=sum(dropped),
-        unknown=_total(unknown),
-        missing=_total(missing),
-        drifted=deliveries.new_drift(cursor, pipeline.name, numbers),
-    )
-    for trouble in troubles(pipeline.name, found, share_limit=pipeline.alert_quarantine_share):
-        if trouble.kind not in told[0]:
-            yield trouble
+    """Yield the troubles of the records that runs have delivered since the last look, but those that Airflow started."""
+    STATEMENTS.execute(cursor, "claim_records", pipeline=pipeline.name)
+    for numbers, rows_in, read, quarantined, dropped, unknown, missing in cursor.fetchall():
+        of_run = RunRecords(
+            read=max(rows_in, read),
+            quarantined=quarantined,
+            dropped=dropped,
+            unknown=_total(unknown),
+            missing=_total(missing),
+            drifted=deliveries.new_drift(cursor, pipeline.name, numbers),
+        )
+        yield from troubles(pipeline.name, of_run, share_limit=pipeline.alert_quarantine_share)
 
 
 def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

@@ -24,20 +24,23 @@ WHERE m.command = 'audit' AND m.differences > 0 AND p.retired_at IS NULL
                   AND a.last_at >= m.ended_at)
 ORDER BY m.pipeline
 
--- name: newest_run
--- What the newest run of the stream that delivered did, once it has ended and unless Airflow started it, a row for each delivery;
--- and which kinds of alerts have told of the pipeline since. A run of more than a week ago is no news, to a look that comes so late.
-SELECT d.delivery_id, d.rows_in, coalesce(d.records, d.rows_in), d.quarantined, coalesce(d.dropped, 0),
-       coalesce(d.unknown, '{{}}'), coalesce(d.missing, '{{}}'),
-       ARRAY(SELECT a.kind FROM sluice.alert a WHERE a.pipeline = d.pipeline
-             AND a.last_at >= (SELECT max(n.committed_at) FROM sluice.delivery n WHERE n.run_id = d.run_id))
-FROM sluice.delivery d
-WHERE d.kind = 'stream' AND d.committed_at > now() - interval '7 days' AND d.run_id = (
-    SELECT r.run_id FROM sluice.run r JOIN sluice.pipeline p ON p.name = r.pipeline
-    WHERE p.retired_at IS NULL AND (r.ended_at IS NOT NULL OR r.seen_at <= now() - interval '30 seconds')
-      AND NOT EXISTS (SELECT FROM sluice.airflow_try t WHERE t.run_id = r.run_id)
-      AND r.run_id = (SELECT n.run_id FROM sluice.delivery n WHERE n.pipeline = %(pipeline)s AND n.kind = 'stream'
-                      ORDER BY n.commit_seq DESC LIMIT 1))
+-- name: claim_records
+-- What the stream's runs have delivered since the last look, a row for each run that Airflow did not start; notes that it was looked at.
+WITH place AS (
+    SELECT w.commit_seq FROM sluice.alert_watch w WHERE w.pipeline = %(pipeline)s FOR UPDATE
+), came AS (
+    SELECT d.* FROM sluice.delivery d JOIN sluice.pipeline p ON p.name = d.pipeline
+    WHERE d.pipeline = %(pipeline)s AND d.kind = 'stream' AND p.retired_at IS NULL
+      AND d.commit_seq > coalesce((SELECT commit_seq FROM place), 0)
+), moved AS (
+    INSERT INTO sluice.alert_watch AS w SELECT %(pipeline)s, max(c.commit_seq) FROM came c HAVING count(*) > 0
+    ON CONFLICT (pipeline) DO UPDATE SET commit_seq = greatest(w.commit_seq, EXCLUDED.commit_seq)
+)
+SELECT array_agg(c.delivery_id), sum(c.rows_in)::bigint, sum(coalesce(c.records, c.rows_in))::bigint, sum(c.quarantined)::bigint,
+       sum(coalesce(c.dropped, 0))::bigint, coalesce(jsonb_agg(c.unknown) FILTER (WHERE c.unknown IS NOT NULL), '[]'),
+       coalesce(jsonb_agg(c.missing) FILTER (WHERE c.missing IS NOT NULL), '[]')
+FROM came c WHERE NOT EXISTS (SELECT FROM sluice.airflow_try t WHERE t.run_id = c.run_id)
+GROUP BY c.run_id ORDER BY max(c.commit_seq)
 
 -- name: newest
 -- When the stream's last batch was committed, of a pipeline that is not retired, and the database's own time.

@@ -125,7 +125,7 @@ def resolve(numbers: Numbers, why: Why) -> None:
 
 @app.command()
 def send() -> None:
-    """Look for what failed, is late, too little or over, and send what is due; for where no Airflow does so."""
+    """Look for what failed, was held, is late, too little or over, and send what is due; for where no Airflow does so."""
     from etl.pipeline import load_pipelines
     from etl.pipeline.loader import load_files
 
