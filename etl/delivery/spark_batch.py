@@ -156,7 +156,7 @@ class SparkBatch:
         if any(one.startswith("GlobalLimit") for one in self.state):
             return None
         wanted = {*uris}
-        return self.source.counted(job, [one for one in self.inputs if one.uri in wanted])
+        return self.source.counted(job, [one for one in self.inputs if one.uri in wanted], self.ranges)
 
     def _collected_of_part(
         self, job: DataFrame, uris: Sequence[str], broken: Mapping[str, str]

@@ -214,30 +214,27 @@ class Source(ABC):
             detail = F.when(F.col(WHY) == FUTURE_REASON, self._ahead(name)).otherwise(detail)
         return held.select(raw.alias(RAW), SOURCE_PATH, WHY, detail.alias(DETAIL))
 
-    def counted(self, job: DataFrame, inputs: Iterable[Input] | None = None) -> Counted | None:
+    def counted(
+        self, job: DataFrame, inputs: Iterable[Input] | None = None, ranges: Iterable[Range] = ()
+    ) -> Counted | None:
         """Count what the job over exactly this frame read.
 
         None: Spark saw that it need not read some records, such as for an inner join with a table of no row; or it did not
-        read each of them once: a product with a table reads them for each of the table's partitions. Tasks tell that by the
-        bytes of the `inputs`; where they tell not all of them, the plan does.
+        read each of them once: a product with a table reads them for each of the table's partitions. The size of the
+        `inputs`, or of the `ranges`, tells that; where it does not, the plan does.
         """
         try:
             counted = Counted.of([observed(job, name) for name in self.observations])
         except KeyError:
             return None
-        if inputs is not None and counted.read != self.bytes_told(inputs):
-            return None
-        told_all = inputs is not None and self.tells_all_bytes
-        return counted if told_all or observes_all_once(job) else None
+        whole = None if inputs is None else self.is_whole(counted, inputs, ranges)
+        if whole is None:
+            whole = observes_all_once(job)
+        return counted if whole else None
 
-    @property
-    def tells_all_bytes(self) -> bool:
-        """Tell whether tasks tell of all inputs how many bytes of them they have read."""
-        return False
-
-    def bytes_told(self, inputs: Iterable[Input]) -> int:  # noqa: ARG002
-        """Return of how many bytes of the inputs tasks tell that they have read them."""
-        return 0
+    def is_whole(self, counted: Counted, inputs: Iterable[Input], ranges: Iterable[Range]) -> bool | None:  # noqa: ARG002
+        """Tell whether what was counted is all of the inputs and ranges, once, by their size; None: it does not tell."""
+        return None
 
     def count(self, uris: Iterable[str], *, broken: Iterable[str] = ()) -> Counted:
         """Read the given files and count their records, as `counted` does."""

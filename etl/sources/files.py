@@ -20,7 +20,7 @@ from etl.ledger.offsets import Range
 from etl.pipeline import Files, declaration
 from etl.pipeline.patterns import inferred_format, named_by_folders, split_pattern
 from etl.sources.base import Source
-from etl.sources.counts import Drift
+from etl.sources.counts import Counted, Drift
 from etl.sources.cutoff import StartCutoff
 from etl.sources.evidence import path_column, path_of
 from etl.sources.landing import source_of
@@ -120,18 +120,12 @@ class FileSource(Source):
         named = [named_path(one, self.landing, paths) for one in self.files]
         return replace(self, paths=[new or old for new, old in zip(named, self.paths, strict=True)])
 
-    @property
-    def tells_all_bytes(self) -> bool:
-        return len(self._told) == len(self.files)
-
-    @property
-    def _told(self) -> set[int]:
-        """Return the numbers of the sources of which tasks tell the bytes; Spark itself reads the others."""
-        return {number for number, one in enumerate(self.files) if one.kind not in ("parquet", "text")}
-
-    def bytes_told(self, inputs: Iterable[Input]) -> int:
-        told = self._told
-        return sum(one.size for one in inputs if one.source in told)
+    def is_whole(self, counted: Counted, inputs: Iterable[Input], ranges: Iterable[Range]) -> bool | None:  # noqa: ARG002
+        # Tasks tell how many bytes of a file they have read; those that Spark itself reads nobody tells.
+        told = {number for number, one in enumerate(self.files) if one.kind not in ("parquet", "text")}
+        if counted.read != sum(one.size for one in inputs if one.source in told):
+            return False
+        return True if len(told) == len(self.files) else None
 
     def _stream(self) -> DataFrame:
         try:

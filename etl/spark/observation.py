@@ -10,9 +10,11 @@ from etl.spark.state_plan import listed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A product takes its one input anew for each partition of the other; these joins end with the input that ends first.
-_TAKES_OTHERWISE = frozenset({"CartesianProduct", "SortMergeJoin", "ShuffledHashJoin"})
-_OBSERVES = "CollectMetrics"
+_OBSERVING = "CollectMetrics"
+# A product takes one input anew for each partition of the other; of these joins one input may end before the other is taken.
+_PARTIAL = frozenset({"CartesianProduct", "SortMergeJoin", "ShuffledHashJoin"})
+# These end at once where the table has no row, unless code was generated for them; a plan that adapts is without them then.
+_BROADCAST = frozenset({"BroadcastHashJoin", "BroadcastNestedLoopJoin"})
 
 
 def observed(frame: DataFrame, name: str) -> dict[str, Any]:
@@ -50,23 +52,31 @@ def micro_batch(frame: DataFrame) -> Any:
 def observes_all_once(frame: DataFrame) -> bool:
     """Tell whether the job on exactly this frame, by its plan, took each row that it observes, and once.
 
-    An exchange takes all of its input, whatever is above it.
+    Where it may not have, the answer is no.
     """
     executions = frame._jdf.queryExecution(), micro_batch(frame)
-    return not any(_takes_otherwise(one.executedPlan()) for one in executions if one is not None)
+    return not any(_observes_partly(one.executedPlan()) for one in executions if one is not None)
 
 
-def _takes_otherwise(plan: Any) -> bool:
-    if not any(name in plan.toString() for name in _TAKES_OTHERWISE):
-        return False
-    waiting = [(plan, False)]
+def _observes_partly(plan: Any) -> bool:
+    """Tell whether rows are observed below a join that may take only some of them, or some of them again.
+
+    What is below a stage that was run by itself, or was broadcast, was all taken. An exchange that is no such stage may not
+    have been: Spark runs none for a product without a partition.
+    """
+    waiting = [(plan, False, False, False)]
     while waiting:
-        node, otherwise = waiting.pop()
+        node, partial, generated, adaptive = waiting.pop()
         name = str(node.nodeName())
-        if otherwise and name == _OBSERVES:
+        if partial and name == _OBSERVING:
             return True
-        otherwise = name in _TAKES_OTHERWISE or (otherwise and not name.endswith("Exchange"))
-        waiting += [(one, otherwise) for one in _children(name, node)]
+        adaptive = adaptive or name == "AdaptiveSparkPlan"
+        generated = name.startswith("WholeStageCodegen") or (generated and name != "InputAdapter")
+        if name in _PARTIAL or (name in _BROADCAST and not (adaptive or generated)):
+            partial = True
+        elif name.endswith("QueryStage") or name == "BroadcastExchange":
+            partial = False
+        waiting += [(one, partial, generated, adaptive) for one in _children(name, node)]
     return False
 
 
