@@ -25,7 +25,7 @@ class FormField:
     description: str
     empty: str = ""  # what it means in the form of a pipeline's own runs, where that is another
     replays_alone: bool = False  # the form of a pipeline's own runs does not have it
-    closing_alone: bool = False  # only that form has it, where the pipeline closes folders
+    closing_alone: bool = False  # the form of the own runs of a pipeline that closes folders alone has it
     checks: Mapping[str, Any] = field(default_factory=dict)  # by JSON Schema and in Airflow's own words
 
     def schema(self, *, replays: bool) -> dict[str, Any]:

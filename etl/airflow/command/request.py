@@ -269,6 +269,7 @@ def _numbers(task_try: TaskTry) -> tuple[int, ...]:
         raise SetupError(
             "The form asks for a replay and names rows to be released", remedy="ask for one at a time"
         )
+    _refuse_closed(task_try)
     if re.fullmatch(r"\d{1,18}(,\d{1,18})*", task_try.release or "") is None:
         raise SetupError(
             f"{task_try.release!r} names no held rows", remedy="write their numbers, with commas between"
@@ -284,6 +285,7 @@ def selection_of(workspace: Workspace, pipeline: Pipeline, task_try: TaskTry) ->
     if task_try.names_deliveries:
         return _named(task_try)
     if task_try.run_type == "backfill":
+        _refuse_closed(task_try)
         return Selection(interval=_interval(pipeline, task_try))
     cleared = task_try.clear_number or task_try.tries_before_clear
     runs = tries.runs_before_clear(workspace.services.postgres, task_try) if cleared else ()
@@ -306,11 +308,7 @@ def selection_of(workspace: Workspace, pipeline: Pipeline, task_try: TaskTry) ->
 def _named(task_try: TaskTry) -> Selection:
     if task_try.deliveries and (task_try.start or task_try.end):
         raise SetupError("The form names deliveries and an interval", remedy="ask for one at a time")
-    if task_try.closed:
-        raise SetupError(
-            f'The form has "{CLOSED}" ticked, and names deliveries to be replayed',
-            remedy="ask for one at a time",
-        )
+    _refuse_closed(task_try)
     if task_try.deliveries:
         return Selection(deliveries=parse_ranges("deliveries", task_try.deliveries))
     if not (task_try.start and task_try.end):
@@ -319,6 +317,14 @@ def _named(task_try: TaskTry) -> Selection:
             remedy=f'fill in "{START}" and "{END}"',
         )
     return Selection(interval=named_interval("interval", task_try.start, task_try.end))
+
+
+def _refuse_closed(task_try: TaskTry) -> None:
+    if task_try.closed:
+        raise SetupError(
+            f'The form has "{CLOSED}" ticked, and asks for what was delivered or held before',
+            remedy="ask for one at a time",
+        )
 
 
 def _interval(pipeline: Pipeline, task_try: TaskTry) -> tuple[dt.datetime, dt.datetime]:
