@@ -189,6 +189,7 @@ def lenient(stack: Stack) -> Iterator[None]:
     stack.home.judge(*RULES)
 
 
+@pytest.mark.slow
 def test_a_person_releases_a_held_row_and_it_is_delivered_once(
     stack: Stack, page: Page, run: str, lenient: None, tmp_path: Path
 ) -> None:

@@ -209,6 +209,7 @@ def test_a_rule_that_backtracks_is_named_by_every_command_that_judges_by_it(
         )
 
 
+@pytest.mark.slow
 def test_a_run_whose_task_is_at_its_limit_ends_for_a_person_and_says_of_which_rules_it_may_be(
     home: Home,
 ) -> None:

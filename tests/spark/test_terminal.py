@@ -91,6 +91,7 @@ def test_a_run_that_stays_up_shows_that_it_waits(home: Home) -> None:
 HEARD = "stopping after this batch; Ctrl-C again to stop now"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_of_many_batches_after_its_batch_and_a_second_one_within_seconds(
     home: Home,
 ) -> None:
