@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import sys
 from typing import Any
 
@@ -11,11 +12,15 @@ import matplotlib
 
 matplotlib.use("agg")
 from matplotlib import pyplot
-from matplotlib.dates import DateFormatter
+from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
 COLUMNS, COLUMN, ROW = 24, 0.53, 0.3  # of Grafana's grid; inches of a column and of a row
 LEFT, TOP, BOTTOM = 1.3, 1.2, 1.3  # columns and rows around what a panel draws
+LEGEND_COLUMNS, LEGEND_ROW = (
+    2,
+    0.09,
+)  # of the series' names; the share of a chart's height that a row of them takes
 UNITS = {"percentunit": PercentFormatter(1), "s": EngFormatter("s"), "bytes": EngFormatter("B")}
 
 
@@ -66,11 +71,13 @@ def chart(axes: Any, panel: dict[str, Any]) -> None:
         axes.plot(moments, values, label=one["name"], linewidth=1.2)
     if panel["series"]:
         highest = max(value for one in panel["series"] for _, value in one["values"])
-        axes.set_ylim(0, 1.1 * highest or 1)
+        legend = math.ceil(len(panel["series"]) / LEGEND_COLUMNS) * LEGEND_ROW
+        axes.set_ylim(0, highest / (0.95 - legend) or 1)
         axes.grid(axis="y", alpha=0.3)
         axes.yaxis.set_major_formatter(UNITS.get(panel["unit"], EngFormatter()))
-        axes.xaxis.set_major_formatter(DateFormatter("%H:%M"))
-        axes.legend(fontsize=7, loc="best", framealpha=0.6, ncols=2)
+        axes.xaxis.set_major_locator(AutoDateLocator(maxticks=6))
+        axes.xaxis.set_major_formatter(DateFormatter("%H:%M:%S"))
+        axes.legend(fontsize=7, loc="upper left", frameon=False, ncols=LEGEND_COLUMNS)
     else:
         axes.set_xticks([])
         axes.set_yticks([])
