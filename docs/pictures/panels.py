@@ -17,10 +17,8 @@ from matplotlib.ticker import EngFormatter, PercentFormatter
 
 COLUMNS, COLUMN, ROW = 24, 0.53, 0.3  # of Grafana's grid; inches of a column and of a row
 LEFT, TOP, BOTTOM = 1.3, 1.2, 1.3  # columns and rows around what a panel draws
-LEGEND_COLUMNS, LEGEND_ROW = (
-    2,
-    0.09,
-)  # of the series' names; the share of a chart's height that a row of them takes
+LEGEND_COLUMNS = 2  # of the series' names
+LEGEND_ROW = 0.09  # of a chart's height, which a row of names takes
 UNITS = {"percentunit": PercentFormatter(1), "s": EngFormatter("s"), "bytes": EngFormatter("B")}
 
 

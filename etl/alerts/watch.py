@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -56,18 +56,11 @@ def records(cursor: Cursor, pipeline: Pipeline) -> Iterator[Trouble]:
             read=max(rows_in, read),
             quarantined=quarantined,
             dropped=dropped,
-            unknown=_total(unknown),
-            missing=_total(missing),
+            unknown=sum(map(Counter, unknown), Counter[str]()),
+            missing=sum(map(Counter, missing), Counter[str]()),
             drifted=deliveries.new_drift(cursor, pipeline.name, numbers),
         )
         yield from troubles(pipeline.name, of_run, share_limit=pipeline.alert_quarantine_share)
-
-
-def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    total = Counter[str]()
-    for one in counts:
-        total.update(one)
-    return total
 
 
 def thresholds(cursor: Cursor, pipeline: Pipeline) -> dict[str, Trouble | None]:
