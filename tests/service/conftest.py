@@ -12,8 +12,9 @@ from tests.support import oracle
 from tests.support.arrow_driver import start
 from tests.support.databases import dsn, lake, template
 from tests.support.events_run import EVENTS
+from tests.support.told import told
 
-__all__ = ["dsn", "lake", "template"]
+__all__ = ["dsn", "lake", "template", "told"]
 
 
 @pytest.fixture

@@ -28,6 +28,14 @@ class Ledger:
         self.execute("INSERT INTO sluice.stream VALUES (%s, 'taps', 'c', 0)", STREAM)
         self.execute("INSERT INTO sluice.run (run_id, pipeline, holder) VALUES (%s, 'taps', 'h')", RUN)
 
+    def start_by_airflow(self) -> None:
+        """Put on record that a task of Airflow's started the run."""
+        self.execute(
+            "INSERT INTO sluice.airflow_try (dag_id, dag_run_id, task_id, try_number, pipeline, run_type, clear_number,"
+            " run_id) VALUES ('taps', 'r', 'run', 1, 'taps', 'manual', 0, %s)",
+            RUN,
+        )
+
     def deliver(self, rows: int = 10, *, held: int = 0, at: dt.datetime | None = None, **columns: Any) -> int:
         """Put a delivery of the stream on record, of now or as it would have been committed then."""
         self.deliveries += 1
