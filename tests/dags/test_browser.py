@@ -147,6 +147,7 @@ def test_the_data_quality_tabs_show_what_was_held_and_why(
     assert_fits(page)
     page.screenshot(path=tmp_path / "batch.png")
     shown.get_by_role("link", name="All 2 in the quarantine").click()
+    expect(shown.get_by_role("heading", name=f"Quarantine of {NAME}")).to_be_visible()
     expect(shown.get_by_text("{broken")).to_be_visible()
     assert_fits(page)
     page.screenshot(path=tmp_path / "quarantine.png")

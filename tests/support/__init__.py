@@ -36,5 +36,6 @@ reading         reads landed files by a stream, and takes apart what each batch 
 receivers       take over HTTP what others are told
 s3_home         a user's folders whose landing and checkpoints are on S3
 source_kinds    the tests that every kind of source takes over
+told            what people were told of a pipeline
 waiting         waits for what another process or thread brings about
 """
