@@ -385,17 +385,18 @@ class Source(ABC):
 def _counts(report: str, why: str | None = None) -> tuple[Column, ...]:
     """Return what is observed of rows and reports, and of rows that are held for a reason: `Counted.of` takes it.
 
-    Both are SQL. All but counts and lists is computed once, of the lists: Spark would interpret it for each row.
+    Both are SQL. What is more than a count is computed of lists: Spark would interpret it for each row. It computes all
+    of this whenever somebody asks for what was observed, so that of a report no more is looked at than the number before
+    its first blank.
     """
     from pyspark.sql import functions as F
 
-    reports = f"collect_list({report})"
-    each = f"transform({reports}, one -> cast(get_json_object(one, '$.malformed') AS bigint))"
-    malformed = f"aggregate({each}, 0L, (sum, one) -> sum + one)"
+    told = f"collect_list(substring_index({report}, ' ', 1))"
+    malformed = f"aggregate({told}, 0L, (sum, one) -> sum + cast(one AS bigint))"
     return (
-        F.expr(f"count(1) - size({reports}) + {malformed}").alias("rows"),
+        F.expr(f"count(1) - count({report}) + {malformed}").alias("rows"),
         F.expr(malformed).alias("malformed"),
-        F.expr(f"to_json({reports})").alias("reports"),
+        F.expr(f"collect_list({report})").alias("reports"),
         *(() if why is None else (F.expr(f"count({why})").alias("held"),)),
     )
 
