@@ -128,7 +128,11 @@ class StreamRun:
         )
         retry = f"`{run_command(self.pipeline)}`"
         try:
-            with telling_of_end(spark), processing_time_batches(opened.frame), self.control.listing(spark):
+            with (
+                telling_of_end(spark),
+                processing_time_batches(opened.frame, opened.state),
+                self.control.listing(spark),
+            ):
                 run_query(
                     writer.outputMode(output_mode(self.pipeline, opened.state)),
                     self.pipeline.name,

@@ -52,15 +52,18 @@ def unhide(frame: DataFrame, name: str) -> DataFrame:
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    if not _of_single_rows(_plan(frame), name, _tag(frame.sparkSession)):
+    plan = _plan(frame)
+    if not _of_single_rows(plan, name, _tag(frame.sparkSession)):
         return frame
-    for known_as in (name, f"{_QUALIFIER}.{name}{_QUALIFIED}"):
-        try:
-            with unlogged_analysis():
-                return frame.select("*", F.col(known_as).alias(name))
-        except AnalysisException:
-            continue
-    return frame
+    offered = {one.name() for one in listed(plan.metadataOutput())}
+    if name not in offered and name + _QUALIFIED not in offered:
+        return frame
+    known_as = name if name in offered else f"{_QUALIFIER}.{name}{_QUALIFIED}"
+    try:
+        with unlogged_analysis():
+            return frame.select("*", F.col(known_as).alias(name))
+    except AnalysisException:
+        return frame
 
 
 def _of_single_rows(plan: Any, name: str, tag: Any) -> bool:

@@ -71,8 +71,10 @@ def operators(frame: DataFrame) -> tuple[str, ...]:
 
 
 def operators_of(nodes: Sequence[Node]) -> tuple[str, ...]:
+    if not (stateful := list(_stateful(nodes))):
+        return ()  # what is computed takes longer to look at than all the rest
     computed = _computed(nodes)
-    return tuple(_described(node, computed) for node in _stateful(nodes))
+    return tuple(_described(node, computed) for node in stateful)
 
 
 def _stateful(nodes: Sequence[Node]) -> Iterator[Any]:
@@ -119,12 +121,13 @@ def column_ids(frame: DataFrame) -> dict[str, str]:
     }
 
 
-def processing_time_batches(frame: DataFrame) -> AbstractContextManager[None]:
+def processing_time_batches(frame: DataFrame, state: Sequence[str]) -> AbstractContextManager[None]:
     """Keep a query with timers by the clock from making batches without files, if it starts within.
 
-    It would never end otherwise. For any other frame nothing changes.
+    It would never end otherwise. For any other frame nothing changes. `state` names the operators of the frame that keep
+    state: where there are none, it has no timers.
     """
-    clocked = any(_clocked(node) for node, _ in streaming_nodes(frame))
+    clocked = bool(state) and any(_clocked(node) for node, _ in streaming_nodes(frame))
     return setting(frame.sparkSession, _NO_FILES, "false") if clocked else nullcontext()
 
 

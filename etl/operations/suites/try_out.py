@@ -260,7 +260,7 @@ def _streamed(
     writer = frame.writeStream.foreachBatch(failure.capturing(write)).outputMode(mode)
     planned = Planned.of(source.pipeline, frame, writer, f"`sluice try {source.pipeline.name}`")
     batch = RecordedBatch(watermark_ms=0, time_ms=int(time.time() * 1000), files=files)
-    with processing_time_batches(frame):
+    with processing_time_batches(frame, state):
         planned.run(checkpoint, 0, batch, failure, once=False)
     written = [paths.spark_path(one) for one in sorted(out.iterdir())]
     return parquet(source.spark, written[-1:] if mode == "complete" else written, frame.schema)
