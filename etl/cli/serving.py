@@ -196,6 +196,8 @@ def lineage(
     settings = load_settings()
     require_openlineage(settings)
     workspace = open_workspace(settings)
+    if name:
+        load_if_right(name, workspace)  # or it is refused, where nobody knows the pipeline
     from etl.runs.telemetry.sending import send_chosen, send_unsent
 
     if name and deliveries:

@@ -26,7 +26,7 @@ class JsonFormatter(logging.Formatter):
     """Writes a record as one JSON object; what a caller gave as `extra` is in it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        extra = {name: value for name, value in vars(record).items() if name not in _OWN}
+        extra = {name: _masked(value) for name, value in vars(record).items() if name not in _OWN}
         at_work = steps.at_work()
         message = record.getMessage()
         if record.exc_info:
@@ -40,6 +40,15 @@ class JsonFormatter(logging.Formatter):
             **extra,
         }
         return json.dumps(of_json(content), default=str, allow_nan=False)
+
+
+def _masked(value: Any) -> Any:
+    """Return a value with what looks like a secret in its texts masked; dictionaries, lists and tuples are looked into."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, Mapping):
+        return {name: _masked(inner) for name, inner in value.items()}
+    return [_masked(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _level(record: logging.LogRecord) -> int:

@@ -101,7 +101,7 @@ SIGNS: Mapping[str, tuple[str, ...]] = {
 def service_error(error: BaseException) -> SluiceError | None:
     """Return what `error` tells of a service, or of the disk, as ServiceAway, Busy or TableRefused; None where of none.
 
-    What a file system refuses to this process, by rights or for a name, is a SetupError.
+    What a file system or S3 refuses to this process, and settings of AWS that can't be used, are a SetupError.
     """
     kind = type(error)
     text = f"{kind.__module__}.{kind.__qualname__}: {error}\n{getattr(error, 'java_exception', None) or ''}"

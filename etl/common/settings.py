@@ -281,7 +281,7 @@ class Settings(BaseSettings):
 
     @field_validator("otlp", "alert_pagerduty_address")
     @classmethod
-    def _collector(cls, value: str | None) -> str | None:
+    def _http_address(cls, value: str | None) -> str | None:
         if value is not None and not re.match(r"https?://[^/]", value):
             raise ValueError(f"{value!r} is not an http:// or https:// address")
         return value and value.rstrip("/")

@@ -12,7 +12,7 @@ from etl.delivery.ledger_entry import Entry
 from etl.ledger import leases
 from etl.ledger.leases import Lease
 from etl.ledger.offsets import Range, next_ranges
-from etl.ledger.stops import LATE_TOLD, Behind
+from etl.ledger.stops import LATE_TOLD, SHARE_STOP, Behind
 from etl.quality.verdict import Verdict
 from etl.sinks.warehouse.table import Warehouse
 
@@ -165,7 +165,8 @@ def _correction(pipeline: str, verdict: Verdict) -> str:
     """Say what to correct before a batch that broke its contract is run again."""
     if verdict.behind is not None:
         return _about_late(pipeline, verdict.behind)
-    if not verdict.malformed or verdict.malformed[0].startswith(LATE_TOLD):  # late ones did not stop it
+    of_share = any(SHARE_STOP in stop for stop in verdict.stops)  # else no held record stopped it
+    if not of_share or not verdict.malformed or verdict.malformed[0].startswith(LATE_TOLD):
         return "fix the suite and run again"
     if not verdict.malformed[0].startswith(("file:", "s3a:")):
         return "correct the declaration and run again"

@@ -187,7 +187,7 @@ def keep_state(cursor: Cursor, lease: Lease, stream_id: str, state: Sequence[str
 
 
 def pending_outcomes(cursor: Cursor, lease: Lease) -> set[str]:
-    """Return how the stream's runs ended since the last one that came to its own end, done or stopped.
+    """Return how the stream's runs ended since the last one that came to its own end: done, stopped, or with files unread.
 
     A recover that broke off settled nothing, so what came before it is still pending.
     """

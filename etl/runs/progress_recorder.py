@@ -39,6 +39,7 @@ SECONDS = 2  # between two looks
 RATES = ("inputRowsPerSecond", "processedRowsPerSecond")
 LONGEST = 300  # characters of a source's name and end
 _NO_WATERMARK = "1970-01-01T00:00:00.000Z"  # what Spark begins with
+_FIRST, _LAST = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"  # moments that Python has
 
 
 LEAST_KEPT = 100  # batches
@@ -125,7 +126,14 @@ class ProgressRecorder:
 
 
 def _moment(told: str) -> datetime:
-    return datetime.fromisoformat(told)
+    return datetime.fromisoformat(_within_years(told))
+
+
+def _within_years(told: str) -> str:
+    """Return a moment as Java writes it; of one before the year 1 or after 9999 the nearest that Python has."""
+    if told.startswith(("-", "0000")):
+        return _FIRST
+    return _LAST if told.startswith("+") else told
 
 
 def _since(query: StreamingQuery, looked: str) -> list[Any]:
@@ -168,7 +176,7 @@ def _insert(
     cursor: Cursor, stream_id: str, run_id: str, progress: StreamingProgress, phases: Mapping[str, int]
 ) -> None:
     operators = [_operator(one) for one in progress["stateOperators"]]
-    times = progress.get("eventTime", {})
+    times = {name: _within_years(told) for name, told in progress.get("eventTime", {}).items()}
     watermark = times.get("watermark")
     rows, rate = progress["numInputRows"], progress["inputRowsPerSecond"]
 

@@ -34,6 +34,12 @@ class Key:
     columns: tuple[str, ...]
     newest: str
 
+    @property
+    def is_same(self) -> sql.Composed:
+        """Return the condition that the rows `t` and `s` of a statement have the same key."""
+        columns = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.columns)
+        return sql.SQL(" AND ").join(columns)
+
 
 class SinkMode(ABC):
     """How a sink takes rows. What a mode doesn't say otherwise holds where every row is new."""
@@ -137,14 +143,13 @@ class UpsertMode(SinkMode):
         from etl.sinks.warehouse.staged_rows import refuse_missing
 
         key = self.key
-        same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key.columns)
         STATEMENTS.execute(
             cursor,
             "count_unmerged",
             target=staged.target,
             staging=sql.Identifier(staged.staging),
             newest=sql.Identifier(key.newest),
-            same_key=sql.SQL(" AND ").join(same),
+            same_key=key.is_same,
             tasks=staged.tasks,
             delivery=staged.identity.delivery_id,
         )

@@ -16,6 +16,7 @@ from typing import get_args
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common import steps
 from etl.common.database import transaction
@@ -32,7 +33,7 @@ from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import SweepReport, sweep_lake
 from etl.operations.serving import consumers
 from etl.operations.serving.changes import Changes, changes
-from etl.operations.serving.read import moment
+from etl.operations.serving.read import catalog_properties, moment
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.runs.heartbeat import make_known
 from etl.services import Services
@@ -314,6 +315,19 @@ def test_a_replay_of_an_older_one_takes_its_place_or_is_refused(events: Deliveri
     else:
         replay(events, case, older, AGAIN)
         assert_holds(events, case, [batches[0], batches[2], AGAIN])
+
+
+def test_a_replay_takes_out_what_others_put_into_the_lake_where_a_delivery_would(
+    events: Delivering, case: Case
+) -> None:
+    *_, newest = deliver_all(events)
+    catalog = SqlCatalog("sluice", **catalog_properties(events.place))
+    table = catalog.load_table(f"warehouse.{events.pipeline.name}")
+    table.append(table.scan().to_arrow().slice(0, 1))
+    replay(events, case, newest, AGAIN)
+    batches = [*map(case.delivered, BATCHES[:-1]), AGAIN]
+    others = 0 if case.mode.only_newest else 1
+    assert on_lake(events, COLUMNS.names).total() == len(list(case.lake(batches))) + others
 
 
 def test_what_is_released_is_added_or_no_dag_offers_it(events: Delivering, case: Case) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import attr
 import pytest
@@ -74,6 +75,7 @@ def test_each_delivery_is_one_event_sent_once_and_again_when_asked(
 
     receiver.answer = 200
     home.land("orders/b.jsonl", orders(20, 6))
+    monkeypatch.setenv("OPENLINEAGE_PARENT_ID", "shop/nightly/manual-1")
     told(home, receiver).run()  # sends what the run before could not
     first, second = events(receiver)
     assert home.ask("SELECT count(*) FROM sluice.lineage_event WHERE sent_at IS NULL") == [(0,)]
@@ -90,6 +92,9 @@ def test_each_delivery_is_one_event_sent_once_and_again_when_asked(
     assert first["job"]["name"] == NAME
     above = first["run"]["facets"]["parent"]
     assert "/".join([above["job"]["namespace"], above["job"]["name"], above["run"]["runId"]]) == PARENT
+    below = second["run"]["facets"]["parent"]
+    assert (below["job"]["namespace"], below["job"]["name"]) == ("shop", "nightly")
+    assert below["run"]["runId"] == str(uuid5(NAMESPACE_URL, "shop/nightly/manual-1"))
     own = first["run"]["facets"]["sluice_delivery"]
     assert (own["delivered"], own["held"]) == (11, {"rows": 2, "malformed": 1, "late": 0})
     folder = next(one for one in first["inputs"] if one["name"] == f"{home.landing}/orders")
@@ -127,6 +132,8 @@ def test_each_delivery_is_one_event_sent_once_and_again_when_asked(
     resent = home.sluice("lineage", NAME, "--deliveries", f"{number}", "--json")
     assert (resent.returncode, json.loads(resent.stdout)) == (0, {"sent": 1, "problems": []})
     assert events(receiver)[3] == first
+    mistyped = home.sluice("lineage", "ordres")
+    assert (mistyped.returncode, "ordres" in mistyped.stderr) == (2, True)
     receiver.answer = 400
     refused = home.sluice("lineage", NAME, "--deliveries", f"{number}")
     assert refused.returncode == 75

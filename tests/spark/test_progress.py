@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from etl.runs import stream as streams
 from etl.runs.progress_recorder import StreamingProgress
 from tests.support.data import taps
 from tests.support.data.orders import NAME, orders
-from tests.support.data.taps import FILES, HOUR, IN_TIME, declare, flat, land_all
+from tests.support.data.taps import FILES, HOUR, HOURLY, IN_TIME, declare, flat, land_all
 from tests.support.home import Home
 from tests.support.waiting import until
 
@@ -83,6 +84,34 @@ def test_state_its_memory_the_watermark_and_what_it_left_out_are_known(home: Hom
     left_out = dict(home.ask("SELECT batch_id, dropped FROM sluice.delivery WHERE dropped > 0"))
     assert dict(progress(home, "batch_id, dropped", "dropped > 0")) == left_out
     assert left_out.keys() == {4, 7}
+
+
+def test_a_watermark_of_a_year_that_python_does_not_have_is_told_and_stops_no_batch(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Microseconds that are taken for milliseconds are some 50,000 years ahead."""
+    of_numbers = """
+    df = df.select("phone", F.timestamp_millis("at").alias("at"), "action")
+"""
+    declare(
+        home,
+        body=of_numbers + HOURLY,
+        sink="Append()",
+        schema="phone string, at bigint, action string",
+        ending="json",
+    )
+    for number, unit in enumerate((1_000, 1_000_000, 1_000, 1_000)):
+        lines = ({"phone": tap.phone, "at": tap.at * unit, "action": tap.action} for tap in FILES[0])
+        home.write(f"{taps.NAME}/{number}.json", "".join(f"{json.dumps(line)}\n" for line in lines))
+    assert home.run(taps.NAME).outcome == "done"
+    assert "which is ahead of the clock: the watermark follows it" in caplog.text
+    assert "(the watermark was 1," in caplog.text, "Spark leaves out what is behind the watermark before"
+    assert "could not be recorded" not in caplog.text
+    ends = [
+        (watermark and watermark.year, latest.year)
+        for watermark, latest in progress(home, "watermark, latest", "input_rows > 0")
+    ]
+    assert ends[1:] == [(2020, 9999), (9999, 2020), (9999, 2020)]
 
 
 def test_what_a_run_has_done_is_told_while_it_goes_on(home: Home) -> None:

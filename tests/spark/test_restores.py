@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from etl.common import steps
-from etl.common.errors import Fenced, LedgerBehind, SluiceError
+from etl.common.errors import Fenced, LedgerBehind, SetupError, SluiceError
 from etl.common.steps import Step
 from etl.delivery.batch import Receipt
 from etl.operations.serving.read import delivered
@@ -108,6 +108,8 @@ def assert_a_place_in_what_was_lost_is_told(home: Home, lost: list[tuple[Any, ..
             delivered(home.pipeline(), after=commit, settings=home.place.settings)
     now = [delivery for delivery, *_ in home.ask(DELIVERIES)]
     assert delivered(home.pipeline(), after=1, settings=home.place.settings).deliveries == now[1:]
+    with pytest.raises(SetupError, match="orders has no commit 99; its newest is"):
+        delivered(home.pipeline(), after=1, to=99, settings=home.place.settings)
 
 
 def remove_manifests(home: Home, deliveries: list[int]) -> None:

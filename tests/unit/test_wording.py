@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from etl.common.wording import pluralize
+from etl.common.wording import moment_of_ms, pluralize
 from tests.support.environment import REPOSITORY
 
 NOUNS = (
@@ -94,3 +94,15 @@ def test_a_count_has_its_thousands_and_its_noun_the_right_number() -> None:
         "1,234 batches",
     ]
     assert pluralize(1, "row") == "1 row"
+
+
+@pytest.mark.parametrize(
+    ("since_1970", "written"),
+    [
+        (0, "1970-01-01 00:00:00 UTC"),
+        (253_402_300_799_999, "9999-12-31 23:59:59 UTC"),
+        (1_700_000_000_000_000, "1,700,000,000,000,000 ms since 1970"),
+    ],
+)
+def test_a_moment_is_written_though_python_has_no_such_year(since_1970: int, written: str) -> None:
+    assert moment_of_ms(since_1970) == written

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 SPARK_TYPE = "sparkType"  # the custom property of a type that the others do not tell whole
-NAMED = {
-    "byte": "tinyint",
-    "short": "smallint",
-    "integer": "int",
-    "long": "bigint",
-}  # in DDL, by Spark's name
 LOGICAL: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # by Spark's name of the type, with its options
     "boolean": ("boolean", {}),
     "byte": ("integer", {"format": "i8"}),

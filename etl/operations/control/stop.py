@@ -34,7 +34,7 @@ def stop(
 ) -> Ended | None:
     """Ask the run of a pipeline to end after the batch in flight, and wait until it has; return None if nothing runs.
 
-    `asked` is told the holder. Raises Busy when the run has not ended in time: it stays asked, and ends after
+    `on_asked` is told the holder. Raises Busy when the run has not ended in time: it stays asked, and ends after
     its batch.
     """
     migrate(dsn)

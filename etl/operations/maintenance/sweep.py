@@ -333,7 +333,7 @@ def _choose(
             doomed.append(found)
     live = _live(dsn, pipeline, [one.uri for one in doomed])
     if live:
-        kept["the ledger has them live and no metadata has: see `sluice audit`"] = len(live)
+        kept[f"the ledger has them live and no metadata has: see `sluice audit {pipeline.name}`"] = len(live)
     removed = [one for one in doomed if one.uri not in live]
     left = unneeded.keys() - {one.uri for one in removed}
     return removed, dict(kept), [unneeded[uri] for uri in left]

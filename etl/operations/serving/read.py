@@ -116,7 +116,7 @@ def delivered(
 
     Commits of a pipeline are numbered from 1, in the order in which they can be seen: who keeps `to` of the last result
     in the place of `after` leaves nothing out, and reads nothing twice. Raises LedgerBehind where PostgreSQL has lost the
-    commit `after`.
+    commit `after`, SetupError where there is no commit `to` yet.
     """
     workspace, pipeline = opened(pipeline, settings)
     mode_of(pipeline.sink).refuse_increments(pipeline.name)
@@ -125,11 +125,16 @@ def delivered(
     with transaction(dsn, one_snapshot=True) as cursor:
         found = STATEMENTS.execute(cursor, "newest_commit", pipeline=pipeline.name, commit=after).fetchone()
         newest, known = found or (0, False)
-        if newest < max(after, to or 0) or not known:
+        if newest < after or not known:
             raise LedgerBehind(
-                f"Commit {max(after, to or 0)} of {pipeline.name} was read, and the ledger has no such commit; its newest"
+                f"Commit {after} of {pipeline.name} was read, and the ledger has no such commit; its newest"
                 f" is {newest}: PostgreSQL went back in time",
                 remedy="rebuild what you made of this pipeline, from `after=0` on",
+            )
+        if to is not None and to > newest:
+            raise SetupError(
+                f"{pipeline.name} has no commit {to}; its newest is {newest}",
+                remedy="leave `to` out to read up to the newest",
             )
         to = newest if to is None else to
         STATEMENTS.execute(cursor, "delivered_between", pipeline=pipeline.name, after=after, to=to)

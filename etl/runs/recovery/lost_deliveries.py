@@ -332,7 +332,8 @@ def _columns(dsn: str, lake: Lake, pipeline: Pipeline, manifest: DeliveryManifes
         if pointer is None:
             raise NeedsPerson(
                 f"Delivery {manifest.entry.delivery_id} of {pipeline.name} had no row, and its table is gone",
-                remedy="remove its manifest from the lake's deliveries/ folder, then `sluice recover` again",
+                remedy="remove its manifest from the lake's deliveries/ folder, then"
+                f" `sluice recover {pipeline.name}` again",
             )
         schema = arrow_schema(table.load(pointer).schema())
     names = [name for name in schema.names if not is_own(name)]

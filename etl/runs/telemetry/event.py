@@ -146,8 +146,9 @@ def _run_facets(told: ToldDelivery) -> dict[str, RunFacet]:
 def _parent(told: ToldDelivery) -> parent_run.ParentRunFacet | None:
     """Return the run that asked for the delivery's: as it was named, else the task of Airflow."""
     if told.parent and told.parent.count("/") >= 2:
-        above, _, run = told.parent.rpartition("/")
+        above, _, named = told.parent.rpartition("/")
         namespace, _, job = above.rpartition("/")
+        run = _run_id(named, told.parent)
     elif told.dag_id is not None:
         namespace, job = _namespace(), f"{told.dag_id}.{told.task_id}"
         run = str(uuid5(NAMESPACE_URL, f"{told.dag_id}/{told.dag_run_id}/{told.task_id}/{told.try_number}"))
@@ -156,6 +157,14 @@ def _parent(told: ToldDelivery) -> parent_run.ParentRunFacet | None:
     return parent_run.ParentRunFacet(
         run=parent_run.Run(runId=run), job=parent_run.Job(namespace=namespace, name=job)
     )
+
+
+def _run_id(named: str, parent: str) -> str:
+    """Return the id of a parent's run; one made of all of `parent` where it was named by something else than a UUID."""
+    try:
+        return str(UUID(named))
+    except ValueError:
+        return str(uuid5(NAMESPACE_URL, parent))
 
 
 def _read(cursor: Cursor, workspace: Workspace, told: ToldDelivery) -> Iterator[tuple[Origin, InputDataset]]:

@@ -209,7 +209,7 @@ class LakeTable(TableLocation):
             columns = self._evolve(change, written)
             if replace or without:
                 overwrite = Overwrite(change, table.io, name, delivery.summary)
-                update: Update = self._without(overwrite, without or None, of, as_found=as_found)
+                update: Update = self._without(overwrite, None if replace else without, of, as_found=as_found)
             else:
                 update = merge_append(change, table.io, name, delivery.summary)
             with update as snapshot:
@@ -282,7 +282,7 @@ class LakeTable(TableLocation):
                 " Iceberg table"
                 f" {self.namespace}.{self.name}: another replay committed first, or the table is not as the ledger says."
                 " Nothing was changed",
-                remedy="run the same command again; if the error comes again, `sluice audit` shows where"
+                remedy="run the same command again; if the error comes again, `sluice audit PIPELINE` shows where"
                 " ledger and table differ, and --accept-changed removes what is there",
             )
         return snapshot

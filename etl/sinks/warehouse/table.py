@@ -87,12 +87,6 @@ class Warehouse:
         return self.mode.key
 
     @property
-    def _same_key(self) -> sql.Composed:
-        """Return the condition that a row of the table `t` and a staged one `s` have the same key."""
-        same = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in self.keys)
-        return sql.SQL(" AND ").join(same)
-
-    @property
     def _key_index(self) -> str:
         return self._named("key")
 
@@ -339,7 +333,7 @@ class Warehouse:
             "note_keys_to_restore",
             target=self.target,
             keys=names(key.columns),
-            same_key=self._same_key,
+            same_key=self._key.is_same,
             whole=sql.SQL(" AND ").join(
                 sql.SQL("{} IS NOT NULL").format(sql.Identifier(key)) for key in self.keys
             ),
@@ -362,7 +356,7 @@ class Warehouse:
             columns=names(self.columns.names),
             staged_columns=names(self.columns.names, of="s"),
             staged_keys=names(self.keys, of="s"),
-            same_key=self._same_key,
+            same_key=self._key.is_same,
             newest=sql.Identifier(self._key.newest),
             staging=sql.Identifier(log),
             tasks=list(tasks),

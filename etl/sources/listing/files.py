@@ -54,7 +54,7 @@ def local_files(pattern: str, root: str, look: PatternLook) -> Iterator[str]:
         for entry in _entries(place):
             path = f"{folder}/{entry.name}" if folder else f"{top}{entry.name}"
             if is_link := entry.is_symlink():
-                look.has_link(folder)
+                look.note_link(folder)
             if _is_folder(entry):
                 if _leads_on(pattern, path):
                     pending.append((path, above))

@@ -82,7 +82,7 @@ class PatternLook:
         self.found[folder] = None
         return True
 
-    def has_link(self, folder: str) -> None:
+    def note_link(self, folder: str) -> None:
         """Note that a folder has a link: what that leads to may change while the folder does not."""
         self.found[folder] = None
 

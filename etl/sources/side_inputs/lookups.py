@@ -30,7 +30,7 @@ LONGEST_SHOWN = 200  # characters of a malformed record in a message
 
 
 class SideInputsChanged(Exception):
-    """A lookup is not as it was when the run read it."""
+    """A lookup, or a model, is not as it was when the run read it."""
 
 
 def read_lookup(
