@@ -16,7 +16,6 @@ from typing import get_args
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common import steps
 from etl.common.database import transaction
@@ -33,7 +32,7 @@ from etl.operations.audit.audit import audit
 from etl.operations.maintenance.sweep import SweepReport, sweep_lake
 from etl.operations.serving import consumers
 from etl.operations.serving.changes import Changes, changes
-from etl.operations.serving.read import catalog_properties, moment
+from etl.operations.serving.read import moment
 from etl.pipeline import Append, Replace, Sink, Upsert
 from etl.runs.heartbeat import make_known
 from etl.services import Services
@@ -44,6 +43,7 @@ from etl.sinks.open import sink_problems
 from etl.sinks.warehouse import staging
 from tests.support import oracle
 from tests.support.arrow_driver import reader
+from tests.support.catalog import open_catalog
 from tests.support.delivering import Delivering
 from tests.support.events_run import waits_for_a_lock
 from tests.support.killed.driver import ArrowLog
@@ -321,7 +321,7 @@ def test_a_replay_takes_out_what_others_put_into_the_lake_where_a_delivery_would
     events: Delivering, case: Case
 ) -> None:
     *_, newest = deliver_all(events)
-    catalog = SqlCatalog("sluice", **catalog_properties(events.place))
+    catalog = open_catalog(events.place)
     table = catalog.load_table(f"warehouse.{events.pipeline.name}")
     table.append(table.scan().to_arrow().slice(0, 1))
     replay(events, case, newest, AGAIN)

@@ -15,7 +15,6 @@ import psycopg2.errors
 import pyarrow as pa
 import pytest
 from psycopg2.extensions import make_dsn
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import In
 
 from etl.common.errors import LedgerBehind, PlaceMoved, SetupError
@@ -25,11 +24,11 @@ from etl.operations.maintenance.sweep import sweep_lake
 from etl.operations.serving import consumers, lake_place
 from etl.operations.serving.changes import Changes, changes
 from etl.operations.serving.lake_place import LakePlace
-from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append, Replace, day
 from etl.services import Services
 from etl.sinks.lake import marker
 from etl.sinks.lake.lake import Lake, TableLocation
+from tests.support.catalog import open_catalog
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
@@ -271,7 +270,7 @@ def test_a_role_of_its_own_needs_few_rights(events: Delivering, asked: Asked) ->
 
 
 def test_pyiceberg_reads_what_came_as_of_then(events: Delivering, asked: Asked) -> None:
-    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("warehouse.events")
+    table = open_catalog(events.place).load_table("warehouse.events")
     with asked():
         pass
     events.deliver(rows(5, start=200))

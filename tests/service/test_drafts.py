@@ -9,19 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from etl.common.database import transaction
 from etl.common.errors import NeedsPerson
-from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append, Replace, Sink
 from etl.services import Services
 from etl.sinks.lake import table as lakes
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.snapshots import DraftedDelivery
 from etl.sinks.lake.uploads import Uploads
+from tests.support.catalog import open_catalog
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
@@ -164,7 +163,7 @@ def test_a_snapshot_that_a_tag_or_a_branch_holds_stays_and_stops_no_batch(
     monkeypatch.setattr(lakes, "RETAINED_SNAPSHOTS", 2)
     events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append())
     events.deliver(rows(0))
-    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("warehouse.events")
+    table = open_catalog(events.place).load_table("warehouse.events")
     held = table.current_snapshot()
     assert held is not None
     with table.manage_snapshots() as change:
@@ -190,7 +189,7 @@ def test_a_table_that_was_rolled_back_is_not_committed_on(
     """Its properties stay as they were, and so the number of the last delivery does."""
     events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append())
     events.deliver(rows(0))
-    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("warehouse.events")
+    table = open_catalog(events.place).load_table("warehouse.events")
     first = newest(events)
     events.deliver(rows(1))
     with table.refresh().manage_snapshots() as change:
@@ -213,7 +212,7 @@ def test_a_table_that_others_committed_to_is_committed_on_though_the_delivered_s
     events = Delivering.start(services, dsn, lake, tmp_path, COLUMNS, Append())
     events.deliver(rows(0))
     delivered_one = newest(events)
-    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("warehouse.events")
+    table = open_catalog(events.place).load_table("warehouse.events")
     for others in range(2):
         table.append(table.scan().to_arrow().slice(0, others + 1))
     events.deliver(rows(1))

@@ -12,7 +12,6 @@ import psycopg2
 import pyarrow as pa
 import pytest
 from psycopg2.extensions import make_dsn
-from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common import database
 from etl.common.database import transaction
@@ -20,12 +19,12 @@ from etl.common.errors import Busy, InputsChanged, SetupError, TableRefused
 from etl.common.steps import Step
 from etl.operations.maintenance.sweep import sweep_lake
 from etl.operations.serving.publish import publish, withdraw
-from etl.operations.serving.read import catalog_properties
 from etl.pipeline import Append
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse.views import Name
 from tests.support import oracle
+from tests.support.catalog import open_catalog
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
@@ -60,7 +59,7 @@ def seen(events: Delivering, *columns: str) -> tuple[Seen, Seen]:
     """Return what readers of the name see: in PostgreSQL, and by the catalog."""
     listed = ", ".join(columns)
     view = sorted(oracle.ask(events.dsn, f"SELECT {listed} FROM reports.numbers"), key=repr)
-    table = SqlCatalog("sluice", **catalog_properties(events.place)).load_table("reports.numbers")
+    table = open_catalog(events.place).load_table("reports.numbers")
     rows = table.scan(selected_fields=columns).to_arrow().to_pylist()
     return view, sorted((tuple(row[column] for column in columns) for row in rows), key=repr)
 
@@ -348,7 +347,7 @@ def test_withdrawn_it_is_gone_from_both_sinks_and_no_row_is(old: Delivering, new
     withdraw(old.dsn, "events", NAME)
     with pytest.raises(psycopg2.errors.UndefinedTable):
         seen(old, "a")
-    assert not SqlCatalog("sluice", **catalog_properties(old.place)).table_exists("reports.numbers")
+    assert not open_catalog(old.place).table_exists("reports.numbers")
     assert len(oracle.ask(old.dsn, "SELECT 1 FROM warehouse.events")) == 3
     with pytest.raises(SetupError, match=r"reports.numbers is not published"):
         withdraw(old.dsn, "events", NAME)

@@ -15,7 +15,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common.errors import LedgerBehind, SetupError
 from etl.common.settings import Settings
@@ -24,7 +23,6 @@ from etl.operations.audit.audit import audit
 from etl.operations.serving.read import (
     CommittedState,
     Delivered,
-    catalog_properties,
     committed_files,
     delivered,
     moment,
@@ -34,6 +32,7 @@ from etl.pipeline import Append, Replace, day, identity
 from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from etl.sinks.lake.s3 import s3_client, stored
+from tests.support.catalog import open_catalog
 from tests.support.delivering import Delivering
 
 pytestmark = pytest.mark.long
@@ -178,9 +177,10 @@ def test_what_is_replaced_is_named_where_it_was_read_and_only_its_last_successor
 def test_a_place_that_the_ledger_has_not_come_to_is_told_and_not_waited_for(
     asked: Callable[..., Delivered],
 ) -> None:
-    for span in ({"after": 3}, {"after": 1, "to": 3}):
-        with pytest.raises(LedgerBehind, match="its newest is 2: PostgreSQL went back in time"):
-            asked(**span)
+    with pytest.raises(LedgerBehind, match=r"Commit 3 .* its newest is 2: PostgreSQL went back in time"):
+        asked(after=3)
+    with pytest.raises(SetupError, match="events has no commit 3; its newest is 2"):
+        asked(after=1, to=3)
 
 
 def test_of_a_table_that_each_batch_replaces_nothing_is_new_beside_the_rest(
@@ -192,7 +192,7 @@ def test_of_a_table_that_each_batch_replaces_nothing_is_new_beside_the_rest(
 
 
 def test_pyiceberg_reads_the_table_by_the_catalog(events: Delivering) -> None:
-    catalog = SqlCatalog("sluice", **catalog_properties(events.place))
+    catalog = open_catalog(events.place)
     table = catalog.load_table("warehouse.events")
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(6, 90))
     assert table.scan("_batch_id = 1").to_arrow().num_rows == 30
@@ -202,7 +202,7 @@ def test_pyiceberg_reads_the_table_by_the_catalog(events: Delivering) -> None:
 
 
 def test_duckdb_reads_a_scan_and_the_committed_files(events: Delivering) -> None:
-    catalog = SqlCatalog("sluice", **catalog_properties(events.place))
+    catalog = open_catalog(events.place)
     connection = catalog.load_table("warehouse.events").scan().to_duckdb("events")
     assert connection.sql("SELECT count(*), sum(id) FROM events").fetchall() == [(84, sum(range(6, 90)))]
     files = [file.path.removeprefix("s3://") for file in committed_files(events.place, events.pipeline).files]

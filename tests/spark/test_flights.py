@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 
 from etl.operations.datasets.flights import land_flights, parse_days
-from etl.operations.serving.read import catalog_properties
 from etl.pipeline import load_pipeline
 from etl.runs.run import run
+from tests.support.catalog import open_catalog
 from tests.support.data.flights import departures, held_flights, packaged, rows_of
 from tests.support.home import Home
 from tests.support.oracle import Rows, difference
@@ -46,7 +46,7 @@ def test_each_flight_is_delivered_or_held_in_both_sinks(shipped: Home, days: str
     assert (summary.delivered, summary.quarantined) == ((~held).sum(), held.sum())
     assert summary.delivered + summary.quarantined == len(flights) == landed.flights
 
-    catalog, columns = SqlCatalog("sluice", **catalog_properties(shipped.place)), list(flights.columns)
+    catalog, columns = open_catalog(shipped.place), list(flights.columns)
     delivered = rows_of(flights[~held])
     assert difference(on_lake(catalog, pipeline.table, columns), delivered) == ""
     in_postgres = shipped.ask(f"SELECT {', '.join(columns)} FROM {pipeline.table}")
@@ -69,6 +69,6 @@ def derived() -> pd.DataFrame:
     return flights
 
 
-def on_lake(catalog: SqlCatalog, table: str, columns: Sequence[str]) -> Rows:
+def on_lake(catalog: Catalog, table: str, columns: Sequence[str]) -> Rows:
     found: pa.Table = catalog.load_table(table).scan(selected_fields=tuple(columns)).to_arrow()
     return Counter(zip(*(found.column(name).to_pylist() for name in columns), strict=True))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common.errors import FewerRows, InputsChanged, InputsUnreadable, NeedsPerson, SetupError
 from etl.common.steps import Step
@@ -21,9 +20,10 @@ from etl.delivery.batch import Receipt
 from etl.ledger.quarantine import RowSelection as Rows
 from etl.ledger.quarantine import discard, held_rows
 from etl.operations.maintenance.sweep import sweep
-from etl.operations.serving.read import catalog_properties, moment
+from etl.operations.serving.read import moment
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.replay import Replayed, replay
+from tests.support.catalog import open_catalog
 from tests.support.data.orders import DECLARATION, NEGATIVE, NO_CITY, RULES, START, Landed, orders, rule
 from tests.support.histories import Histories
 from tests.support.home import Home, failing_at, once_at
@@ -520,7 +520,7 @@ def test_a_run_a_streams_batches_and_an_interval_name_deliveries_as_well(histori
 @pytest.mark.slow
 def test_the_table_of_before_a_replay_stays_readable(histories: Histories) -> None:
     home, _ = histories.begin(four_batches)
-    catalog = SqlCatalog("sluice", **catalog_properties(home.place))
+    catalog = open_catalog(home.place)
 
     def rows(snapshot: int | None = None) -> Counter[Any]:
         scan = catalog.load_table("warehouse.orders").scan(snapshot_id=snapshot)

@@ -11,19 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.common.errors import NeedsPerson
 from etl.common.steps import Step
 from etl.delivery.upserts import spark_change_log
 from etl.ledger.quarantine import RowSelection as Held
 from etl.ledger.quarantine import held_rows
-from etl.operations.serving.read import catalog_properties
 from etl.runs.replay.plan import ReplayPlan, Selection, plan
 from etl.runs.replay.release import release
 from etl.runs.replay.replay import replay
 from etl.spark.frames import parquet
 from tests.support import oracle
+from tests.support.catalog import open_catalog
 from tests.support.data.levels import DECLARATION as DECLARATION
 from tests.support.data.levels import LEVEL, Level, assert_clean, declare, land, made_levels
 from tests.support.data.orders import START, rule
@@ -336,7 +335,7 @@ def test_a_replay_brings_a_column_that_the_changes_before_it_lack(levels: Levels
     levels.replay(second, second, [level("b", 9, 8), level("c", 9, 10)])  # a is what batch 0 brought
     found = home.ask('SELECT article, "left", half FROM warehouse.levels ORDER BY article')
     assert found == [("a", 2, None), ("b", 8, 4.0), ("c", 10, 5.0)]
-    table = SqlCatalog("sluice", **catalog_properties(home.place)).load_table("warehouse.levels")
+    table = open_catalog(home.place).load_table("warehouse.levels")
     lake = table.scan(selected_fields=("article", "left", "half")).to_arrow().to_pylist()
     assert Rows(tuple(one.values()) for one in lake) == Rows([*found, ("b", 4, None)])
     assert_clean(home, "levels")

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from etl.operations.datasets.flights import land_flights, parse_days
-from etl.operations.serving.read import catalog_properties
 from etl.pipeline import load_pipeline
 from etl.runs.run import run
 from etl.runs.summary import Summary
+from tests.support.catalog import open_catalog
 from tests.support.data.flights import departures, packaged, rows_of
 from tests.support.environment import REPOSITORY
 from tests.support.home import Home
@@ -81,7 +80,7 @@ def test_departures_per_hour(shipped: Home, flights: pd.DataFrame, max_files: in
 
 def current_on_the_lake(shipped: Home, name: str) -> int:
     """Count the rows that the documented query finds; PostgreSQL has each of them as well."""
-    table = SqlCatalog("sluice", **catalog_properties(shipped.place)).load_table(f"warehouse.{name}")
+    table = open_catalog(shipped.place).load_table(f"warehouse.{name}")
     query = (REPOSITORY / "docs" / "state.md").read_text().partition('changes.sql("""')[2].partition('"""')[0]
     current = table.scan().to_duckdb("changes").sql(query).project("hour, origin, scheduled, _delivery_id")
     rows = Counter(current.fetchall())

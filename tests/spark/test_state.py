@@ -7,18 +7,17 @@ import re
 from collections import Counter
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from etl.common.errors import ContractBroken, SetupError, StateChanged, VerdictUnknown
 from etl.operations.control.decide import record_decision
 from etl.operations.control.state import read_state
-from etl.operations.serving.read import catalog_properties
 from etl.operations.suites.what_if import what_if
 from etl.quality.suite_file import suite_path
 from etl.runs.replay.plan import Selection, plan
 from etl.runs.replay.replay import replay
 from etl.spark.session import SHUFFLES, setting
+from tests.support.catalog import open_catalog
 from tests.support.data import taps
 from tests.support.data.orders import rule
 from tests.support.data.taps import (
@@ -348,7 +347,7 @@ def give(home: Home, name: str) -> None:
 def rows_shown(home: Home) -> tuple[int, int]:
     """Count the rows that readers of the name see: in PostgreSQL, and by the catalog."""
     [(rows,)] = home.ask("SELECT count(*) FROM reports.by_hour")
-    catalog = SqlCatalog("sluice", **catalog_properties(home.place))
+    catalog = open_catalog(home.place)
     return int(rows), catalog.load_table("reports.by_hour").scan().count()
 
 

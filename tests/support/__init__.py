@@ -4,6 +4,7 @@ airflow         a whole Airflow, the browser that looks at its pages, what liste
 arrow_driver    drives the real stage and commit from Arrow batches, without Spark
 asked           counts what PostgreSQL and S3 are asked, by proxies before them
 backups         databases that go back in time
+catalog         the Iceberg catalog, opened by what `sluice env` prints
 commands        the command `sluice` in the test's own process, over its Spark
 compose         docker-compose.yml's set as processes of this machine
 data            what lands, and what must become of it

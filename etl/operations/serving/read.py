@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from psycopg2.extensions import parse_dsn
-
 from etl.common.database import Cursor, transaction
 from etl.common.errors import LedgerBehind, SetupError
 from etl.common.migrations import migrate
@@ -19,7 +17,6 @@ from etl.common.settings import Settings
 from etl.common.statements import Statements
 from etl.ledger import streams
 from etl.ledger.deliveries import LiveDelivery, delivered_files, deliveries_in_force
-from etl.ledger.pointers import catalog_uri
 from etl.pipeline import Pipeline, load_pipeline
 from etl.sinks.lake.table import LakeTable
 from etl.sinks.modes import mode_of
@@ -275,12 +272,3 @@ def _spark_type(kind: IcebergType) -> DataType:
         iceberg.TimestamptzType: spark.TimestampType(),
     }
     return plain[type(kind)]
-
-
-def catalog_properties(workspace: Workspace) -> dict[str, str]:
-    """Return what pyiceberg's SqlCatalog("sluice", **…) needs; the tables are warehouse.<pipeline>.
-
-    pyiceberg does not qualify its own tables, so the URI sets the search path to schema `sluice`.
-    """
-    uri = catalog_uri(parse_dsn(workspace.services.postgres))
-    return {"uri": uri, "init_catalog_tables": "false", **workspace.lake.properties()}
