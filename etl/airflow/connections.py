@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from airflow.sdk import Connection
 from psycopg2.extensions import make_dsn
@@ -18,6 +17,7 @@ from pydantic import SecretStr
 
 from etl.common.errors import SetupError
 from etl.common.settings import Settings, load_settings
+from etl.services.java_properties import java_property
 
 # Of a Connection's extras, what libpq takes; the others are for Airflow's own hook.
 _LIBPQ = frozenset(
@@ -83,7 +83,7 @@ def environment_of(names: Mapping[str, str]) -> Iterator[dict[str, str | None]]:
     brokers, properties = _kafka(_connection(name))
     # A file without a name, which goes with this process, however that ends.
     with os.fdopen(os.memfd_create("kafka.properties"), "w", encoding="latin-1") as file:
-        file.write("".join(f"{key}={_escaped(value)}\n" for key, value in properties.items()))
+        file.write("".join(f"{key}={java_property(value)}\n" for key, value in properties.items()))
         file.flush()
         place = f"/proc/{os.getpid()}/fd/{file.fileno()}"
         yield {**given, "SLUICE_KAFKA": brokers, "SLUICE_KAFKA_PROPERTIES": place}
@@ -185,10 +185,3 @@ def _host(one: Connection, *, default: str) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _escaped(value: Any) -> str:
-    """Write a value as a file of Java's properties has it."""
-    text = str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    text = "".join(one if " " <= one <= "~" else f"\\u{ord(one):04x}" for one in text)
-    return f"\\{text}" if text.startswith(" ") else text

@@ -28,10 +28,9 @@ from etl.common.errors import SetupError
 from etl.common.outcome import in_short
 from etl.common.settings import load_settings
 from etl.pipeline import Airflow, Pipeline, loadable, loadable_alone
-from etl.pipeline.dag_names import RUN_TASK, pipeline_of, replays_of
+from etl.pipeline.dag_names import POOLS, RUN_TASK, pipeline_of, replays_of
 from etl.pipeline.intervals import moment_of
 
-POOL_PREFIX = "sluice_"  # a pool of one slot for each pipeline's DAG; the plugin creates it
 EARLIEST = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # catchup is off: only says when intervals may begin
 MAINTENANCE = """
 For each pipeline, beside its runs:
@@ -80,7 +79,7 @@ REPLAYS_FORM["driver_memory"] = REPLAYS_FORM.pop("driver_memory")  # last: it as
 
 
 def pool(dag_id: str) -> str:
-    return f"{POOL_PREFIX}{dag_id}"
+    return f"{POOLS}{dag_id}"
 
 
 class DagRefused(Exception):

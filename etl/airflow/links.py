@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
@@ -38,6 +38,7 @@ class QualityLink(BaseOperatorLink):
 
     name = "Data quality"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        run, task = quote(ti_key.run_id, safe=""), quote(ti_key.task_id, safe="")
-        return f"{place_of()}/{quote(ti_key.dag_id, safe='')}/run?run_id={run}&task_id={task}"
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        pipeline: str = getattr(operator, "pipeline", ti_key.dag_id)  # in a DAG of any name
+        asked = urlencode({"dag": ti_key.dag_id, "run_id": ti_key.run_id, "task_id": ti_key.task_id})
+        return f"{place_of()}/{quote(pipeline, safe='')}/run?{asked}"

@@ -13,8 +13,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from etl.airflow.deadlines import FirstQueued
 from etl.airflow.links import PAGES, QualityLink, place_of
-
-PREFIX = "sluice_"
+from etl.pipeline.dag_names import POOLS
 
 
 class Pools:
@@ -24,7 +23,7 @@ class Pools:
     def on_dag_run_running(self, dag_run: Any, msg: str) -> None:  # noqa: ARG002 - the hook's own signature
         """Create each pool of ours that the DAG names, with one slot; one that exists stays as it is set."""
         for name in {task.pool for task in dag_run.get_dag().tasks}:
-            if name.startswith(PREFIX):
+            if name.startswith(POOLS):
                 create_pool(name)
 
 

@@ -158,7 +158,7 @@ def _next_lines(workspace: Workspace, pipeline: Pipeline, *, held: bool) -> Iter
     name = pipeline.name
     yield f"Parquet   {TableLocation.of(workspace.lake, pipeline.table).location}/data/   listed by `sluice files {name}`"
     yield 'next      eval "$(sluice env)"      starts the services where needed, and connects psql, boto3 and DuckDB'
-    yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.table}'"
+    yield f"          psql -c 'SELECT count(*), max(_batch_id) FROM {pipeline.quoted_table}'"
     if held:
         yield f"          {called()} quarantine list {name}      shows held rows; release and discard end their hold"
     yield f"          {called()} audit {name}      recounts both sinks"

@@ -90,7 +90,7 @@ def _share(share: float | None, part: int, whole: int, noun: str) -> str:
 
 
 VALUE_WIDTH = 14  # characters of a row's values at least, with what separates them
-Last = Annotated[int, typer.Option(metavar="N", max=WIDEST, help="How many of the newest batches.")]
+Last = Annotated[int, typer.Option(metavar="N", min=1, max=WIDEST, help="How many of the newest batches.")]
 
 
 def try_(

@@ -103,7 +103,7 @@ def _option_problems(options: Any) -> list[str]:
         isinstance(one, str) and one.strip() for one in texts
     ):
         found.append(f"deciders: {named!r} must be a tuple of users' names, or a mapping of their ids")
-    elif (length := len(str(named))) > LONGEST_DECIDERS:
+    elif (length := len(str(options.ids_of_deciders))) > LONGEST_DECIDERS:  # as the serialised DAG has them
         found.append(
             f"deciders: they are written in {pluralize(length, 'character')}; Airflow keeps {LONGEST_DECIDERS:,}"
         )

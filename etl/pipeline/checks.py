@@ -215,7 +215,12 @@ def _model_problems(pipeline: Any) -> list[str]:
 def _transform_problems(pipeline: Any) -> list[str]:
     if not callable(pipeline.transform):
         return [f"transform: {pipeline.transform!r} must be a function of a DataFrame"]
-    parameters = list(inspect.signature(pipeline.transform).parameters.values())
+    try:
+        parameters = list(inspect.signature(pipeline.transform).parameters.values())
+    except (TypeError, ValueError):  # as of some of Python's own
+        return [
+            f"transform: {pipeline.transform!r} does not tell its arguments; declare a function of your own"
+        ]
     takes_one = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or parameters[0].kind not in takes_one:
         return ["transform: its first argument must take the DataFrame"]

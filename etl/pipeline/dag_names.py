@@ -4,6 +4,7 @@ from __future__ import annotations
 
 REPLAYS = "_replays"  # ends the name of the DAG of a pipeline's replays and releases, and of no pipeline
 RUN_TASK = "run"  # the only task of either DAG
+POOLS = "sluice_"  # begins the name of a pool of one slot for each pipeline's DAG; the plugin creates it
 
 
 def replays_of(pipeline: str) -> str:

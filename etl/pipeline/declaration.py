@@ -378,6 +378,11 @@ class Pipeline:
         return self.sink.table or f"warehouse.{self.name}"
 
     @property
+    def quoted_table(self) -> str:
+        """Return the table's name as SQL takes it, whatever words it is made of; no part of it has a quote."""
+        return ".".join(f'"{part}"' for part in self.table.split("."))
+
+    @property
     def table_schema(self) -> str:
         """Return the schema of the table in PostgreSQL, which is the catalog's namespace."""
         return self.table.rpartition(".")[0]

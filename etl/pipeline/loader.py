@@ -139,7 +139,8 @@ def _refused(wrong: list[str]) -> SetupError:
 
 
 def _unknown(name: str, loaded: list[Loaded], folders: list[Path]) -> SetupError:
-    names = sorted(one.pipeline.name for one in loaded if one.pipeline is not None)
+    given: list[object] = [one.pipeline.name for one in loaded if one.pipeline is not None]
+    names = sorted(name for name in given if isinstance(name, str))
     near = difflib.get_close_matches(name, names, n=3)
     where = ", ".join(str(folder) for folder in folders)
     broken = "".join(f"\n  - not loaded: {one.file}: {one.wrong[0]}" for one in loaded if one.wrong)
@@ -192,7 +193,7 @@ def _checked(declared: Loaded) -> Loaded:
         return declared
     try:
         mistakes = problems(declared.pipeline)
-    except TypeError as error:  # a value of a kind that no field has
+    except Exception as error:  # noqa: BLE001 - a field may have a value of any kind, and other files are to be loaded
         wrong = f"a field's value is of the wrong type: {error}"
         return Loaded(file=declared.file, pipeline=None, wrong=(wrong,))
     return dataclasses.replace(declared, wrong=(*declared.wrong, *mistakes))

@@ -81,6 +81,11 @@ def pattern_problems(pattern: object) -> list[str]:
         mistakes.append(f"{pattern!r}: names that start with '_' or '.' are hidden from Spark")
     if scheme and (not above or _GLOB.search(above[0])):
         mistakes.append(f"{pattern!r} must name a bucket")
+    if not mistakes:
+        try:
+            _meant(pattern)
+        except re.error as error:
+            mistakes.append(f"{pattern!r} is no glob: {error.msg}")
     return mistakes
 
 

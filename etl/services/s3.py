@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import configparser
 import os
-import re
 import secrets
 import signal
 import subprocess
@@ -20,6 +19,7 @@ import psutil
 
 from etl.common.errors import ServiceAway, SetupError
 from etl.services.jarsets import SMALL_SERVER, JarSet, jars, java
+from etl.services.java_properties import java_property
 from etl.services.process import (
     HOST,
     by_no_proxy,
@@ -174,7 +174,7 @@ def _launch(server: S3) -> int:
     key, secret = _credentials(server)
     port = choose_port("s3", server.port, server.home / "s3.port")
     properties, logback = server.folder / "s3proxy.properties", server.folder / "logback.xml"
-    text = PROPERTIES.format(host=HOST, port=port, key=key, secret=secret, data=_property(data))
+    text = PROPERTIES.format(host=HOST, port=port, key=key, secret=secret, data=java_property(data))
     write_secret(properties, text)
     logback.write_text(LOGBACK.format(log=escape(str(server.log))), encoding="utf-8")
     options = (*SMALL_SERVER, f"-Dlogback.configurationFile={logback}")
@@ -225,16 +225,6 @@ def _read_credentials(credentials: Path) -> tuple[str, str]:
             remedy="`sluice down`, remove that file, then run the same command again: it creates new ones",
         )
     return key_and_secret
-
-
-def _property(value: object) -> str:
-    """Write a value as Java reads it from a .properties file, which is Latin-1 and has escapes."""
-    return re.sub(r"[^ -~]", _escaped, str(value).replace("\\", r"\\"))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    units = match[0].encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
-    return "".join(f"\\u{unit}" for unit in units)
 
 
 def client(server: S3, port: int) -> S3Client:

@@ -29,7 +29,7 @@ from tests.support.airflow.listeners import mail, webhook
 
 BROKERS = {"bootstrap.servers": "b:9092"}
 PLAIN = {"disable_ssl": True, "disable_tls": True}
-AWKWARD = 'p@ss:/?#"\\ ö'
+AWKWARD = 'p@ss:/?#"\\ ö😀'
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_s3_and_kafka_are_given_as_their_clients_read_them(monkeypatch: pytest.M
         "SLUICE_KAFKA": "b1:9093,b2:9093",
     }
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    password = r'p@ss:/?#\\"\\\\ \u00f6'  # escaped for JAAS, then for a file of properties
+    password = r'p@ss:/?#\\"\\\\ \u00f6\ud83d\ude00'  # escaped for JAAS, then for a file of properties
     assert sorted(lines) == [
         f'sasl.jaas.config={module} required username="ann" password="{password}";',
         "sasl.mechanism=SCRAM-SHA-512",

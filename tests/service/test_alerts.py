@@ -220,6 +220,13 @@ def test_a_run_without_a_batch_ends_what_kept_runs_from_their_end(told: Told) ->
     assert told.messages[5]["key"] == beside.key
 
 
+def test_all_that_are_open_are_listed(told: Told) -> None:
+    told.tell(*(replace(FAILED, about=f"audit {number}") for number in range(120)))
+    with transaction(told.ledger.dsn) as cursor:
+        assert len(alerts.alerts(cursor, "taps")) == 120
+        assert len(alerts.alerts(cursor, "taps", closed=True, limit=100)) == 100
+
+
 def test_a_decision_ends_a_question(told: Told) -> None:
     told.ledger.stop()
     told.tell(Trouble(pipeline="taps", kind="question", text="what now?"))

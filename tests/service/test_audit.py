@@ -184,7 +184,7 @@ def test_rows_that_somebody_else_put_into_the_table_have_a_way_out(delivered: De
     stray = "INSERT INTO {t} (id, _stream_id, _batch_id, _delivery_id) VALUES (9999, gen_random_uuid(), 0, 424242)"
     delivered.execute(stray)
     [way] = seen(delivered).next
-    assert way.startswith("`DELETE FROM warehouse.events WHERE _delivery_id = 424242` takes out")
+    assert way.startswith('`DELETE FROM "warehouse"."events" WHERE _delivery_id = 424242` takes out')
     delivered.execute(way.split("`")[1])
     assert seen(delivered).clean
 

@@ -41,7 +41,6 @@ def batches(count: int) -> list[BatchRow]:
             dropped=0,
             suite_digest="d",
             state="good",
-            success=True,
         )
         for n in range(count)
     ]

@@ -45,7 +45,12 @@ def test_a_project_is_in_force_in_its_folder_and_has_no_mistake(
     assert (settings.dags, settings.landing) == (project / "dags", str(project / "landing"))
     assert [(one.pipeline, one.rules, one.mistakes) for one in etl.check()] == [("orders", 2, ())]
     shipped_ones = [shipped("dags") / file.name for file in (project / "dags").iterdir()]
-    assert len(shipped_ones) == 3
+    assert {one.name for one in shipped_ones} == {
+        "pipelines.py",
+        "declarations.py",
+        "maintenance.py",
+        "alerts.py",
+    }
     assert all(file.read_text() == (project / "dags" / file.name).read_text() for file in shipped_ones)
 
 

@@ -102,6 +102,9 @@ def test_one_table_belongs_to_one_pipeline(tmp_path: Path) -> None:
 def test_an_unknown_name_suggests_near_ones(tmp_path: Path) -> None:
     write(tmp_path, "flights")
     (tmp_path / "broken.py").write_text("1 / 0\n")
+    for name in ("None", "5"):
+        unnamed = GOOD.replace('"{name}",', f"{name},", 1).format(name="it", sink="")
+        (tmp_path / f"called_{name}.py").write_text(unnamed)
     with pytest.raises(SetupError, match="did you mean flights"):
         load_pipeline("fligths", [tmp_path])
     with pytest.raises(SetupError, match="ZeroDivisionError"):

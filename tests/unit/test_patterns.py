@@ -31,7 +31,7 @@ def test_a_pattern_is_a_folder_and_a_glob(
 @pytest.mark.parametrize(
     "pattern",
     ["", "a/**", "a/**/b/*.json", "a/b**/*.json", "a//b.json", "../a.json", "hdfs://h/a/*.json",
-     "a/_x/*.json", "s3a:///a.json", "s3a://*/a.json", "a/", 7],
+     "a/_x/*.json", "s3a:///a.json", "s3a://*/a.json", "a/", 7, "a/[b/*.json", "a/{b,c/*.json", "[z-a].json"],
 )  # fmt: skip
 def test_a_pattern_spark_would_read_otherwise_is_refused(pattern: object) -> None:
     assert pattern_problems(pattern)

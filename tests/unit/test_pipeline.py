@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,7 @@ def test_what_only_airflow_can_make_is_a_function_that_is_not_called() -> None:
         ({"priority_weight": 1.5}, "priority_weight"),
         ({"execution_timeout": 60}, "execution_timeout"),
         ({"execution_timeout": dt.timedelta()}, "execution_timeout"),
+        ({"deciders": tuple(f"decider {number:04}" for number in range(240))}, "deciders"),
         ({"executor_config": "pod"}, "executor_config"),
         ({"access_control": ["ops"]}, "access_control"),
         ({"replays_access_control": "ops"}, "replays_access_control"),
@@ -193,6 +195,12 @@ def test_a_pipeline_is_followed_or_has_a_schedule() -> None:
         [found] = problems(declared(every=wrong))
         assert found.startswith("every: ")
     assert problems(declared(follow="yes"))[0].startswith("follow: 'yes'")
+
+
+@pytest.mark.parametrize("transform", [max, dict])
+def test_a_transform_that_does_not_tell_its_arguments_is_refused(transform: Callable[..., Any]) -> None:
+    [found] = problems(declared(transform=transform))
+    assert found.startswith("transform: ")
 
 
 def test_lookups_and_the_transforms_arguments_must_agree() -> None:

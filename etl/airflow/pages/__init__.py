@@ -1,9 +1,9 @@
-"""The Data quality pages inside Airflow's UI: read only, drawn by the server, with no script and no outside host.
+"""The Data quality pages inside Airflow's UI: drawn by the server, with no script and no outside host.
 
     app       routes, behind Airflow's own sign-in and each DAG's own permission
     pages     one function a page: a cursor in, HTML out; knows nothing of Airflow
     records   what the pages' statements return
-    heatmap, charts, rows, verdicts, report, formatting   what a page is made of
+    deciding  what a person may do about held rows, stopped batches and alerts; they alone change anything
 
-Only `app` imports FastAPI and Airflow.
+The other modules are what a page is made of, and import neither FastAPI nor Airflow, but for `answers`.
 """

@@ -119,10 +119,7 @@ class LatestRow:
     """The state of one of a pipeline's last batches."""
 
     pipeline: str
-    delivery_id: int
-    batch_id: int
     state: str
-    committed_at: dt.datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +147,6 @@ class BatchRow(CommittedRow):
     dropped: int | None  # rows, or groups of them, left out behind the watermark
     suite_digest: str
     state: str | None
-    success: bool | None
 
     @property
     def left_out(self) -> int:
@@ -201,7 +197,6 @@ class RuleRow(Judged):
     owner: str | None
     expectation: str
     severity: str
-    evaluated: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +220,6 @@ class ColumnRow(CommittedRow):
     minimum: float | None
     maximum: float | None
     mean: float | None
-    deviation: float | None
     p05: float | None
     p50: float | None
     p95: float | None
@@ -332,11 +326,6 @@ class StopRow:
     def misread(self) -> bool:
         """Return True if records could not be read as declared, and these or a rule stopped it."""
         return self.late is None and any(not one.startswith(LATE_TOLD) for one in self.malformed or ())
-
-    @property
-    def of_share(self) -> bool:
-        """Return True if nothing stopped the batch but that too much of it would be held."""
-        return self.as_stop.of_share
 
     @property
     def acceptable(self) -> bool:

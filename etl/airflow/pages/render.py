@@ -59,7 +59,9 @@ class Frame:
 
     airflow: str = ""  # path of Airflow's own UI, without a slash at its end
     up: str = ""  # from the page to the pipeline's folder of pages: "" or "../"
-    decides: frozenset[str] = frozenset()  # which of release and discard the reader may
+    decides: frozenset[str] = (
+        frozenset()
+    )  # what the reader may: release, correct, discard, decide, acknowledge
     declared: bool = True  # Airflow has a DAG of the pipeline
 
 

@@ -36,6 +36,7 @@ app = typer.Typer(
     no_args_is_help=True, help="See what people were told of, take it up, and send what is left."
 )
 
+CLOSED_LISTED = 100  # alerts, where those that are over are listed too
 Numbers = Annotated[list[int], typer.Argument(metavar="ALERT…", min=1, max=MOST, help="Numbers of alerts.")]
 Why = Annotated[str, typer.Option(callback=given_reason, help="What ended it, kept with the alert.")]
 
@@ -46,7 +47,7 @@ def list_alerts(
         str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; all by default.")
     ] = None,
     closed: Annotated[
-        bool, typer.Option("--closed", help="Also those that are over, the newest 100.")
+        bool, typer.Option("--closed", help=f"Also those that are over, the newest {CLOSED_LISTED} of all.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +61,7 @@ def list_alerts(
         load_if_right(name, workspace)  # or it is refused, where nobody knows the pipeline
     migrate(workspace.services.postgres)
     with transaction(workspace.services.postgres) as cursor:
-        found = alerts(cursor, name, closed=closed)
+        found = alerts(cursor, name, closed=closed, limit=CLOSED_LISTED if closed else None)
     if as_json:
         print_json([{**asdict(one.alert), "unsent": one.unsent, "problem": one.problem} for one in found])
     elif found:

@@ -193,9 +193,9 @@ def alert(cursor: Cursor, pipeline: str, number: int) -> Alert | None:
 
 
 def alerts(
-    cursor: Cursor, pipeline: str | None, *, closed: bool = False, limit: int = 100
+    cursor: Cursor, pipeline: str | None, *, closed: bool = False, limit: int | None = None
 ) -> list[AlertState]:
-    """Return the open alerts of one pipeline or of all, newest first; with `closed`, the newest of all alerts."""
+    """Return open alerts of one pipeline or of all, newest first, all or so many; with `closed` also those that are over."""
     STATEMENTS.execute(cursor, "alerts", pipeline=pipeline, closed=closed, limit=limit)
     return [_state(one) for one in rows(cursor)]
 

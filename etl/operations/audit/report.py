@@ -164,8 +164,8 @@ def _strays(
 ) -> list[str]:
     """Name the statement that takes out rows of the table that no delivery in force has brought, nor has the lake."""
     return [
-        f"`DELETE FROM {pipeline.table} WHERE _delivery_id = {one.delivery_id}` takes out these rows, which somebody else"
-        " has put there"
+        f"`DELETE FROM {pipeline.quoted_table} WHERE _delivery_id = {one.delivery_id}` takes out these rows, which somebody"
+        " else has put there"
         for one in differences
         if one.kind == "rows"
         and one.delivery_id is not None

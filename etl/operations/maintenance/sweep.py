@@ -81,7 +81,6 @@ class SweepReport:
 
     pipeline: str
     dry_run: bool
-    horizon: float  # seconds
     objects: Sequence[Removed]
     uploads: Sequence[str] | None  # unfinished ones; None: the store can't list them
     staging_tables: Sequence[str]
@@ -230,7 +229,6 @@ def sweep_lake(
     return SweepReport(
         pipeline=pipeline.name,
         dry_run=dry_run,
-        horizon=horizon.total_seconds(),
         objects=doomed,
         uploads=None if uploads is None else [one.uri for one in aborted],
         staging_tables=staging,

@@ -36,10 +36,10 @@ WHERE p.name = ANY (%(pipelines)s) ORDER BY p.name
 
 -- name: latest
 -- The states of each pipeline's last live batches, newest first.
-SELECT p.name AS pipeline, b.delivery_id, b.batch_id, b.state, b.committed_at
+SELECT p.name AS pipeline, b.state
 FROM unnest(%(pipelines)s::text[]) AS p (name)
 CROSS JOIN LATERAL (
-    SELECT d.delivery_id, d.batch_id, d.commit_seq, d.committed_at, q.state
+    SELECT d.commit_seq, q.state
     FROM sluice.delivery d JOIN sluice.quality q USING (delivery_id)
     WHERE d.pipeline = p.name AND d.live AND d.kind <> 'release' ORDER BY d.commit_seq DESC LIMIT %(limit)s) b
 ORDER BY p.name, b.commit_seq DESC
@@ -47,7 +47,7 @@ ORDER BY p.name, b.commit_seq DESC
 -- name: batches
 -- Live batches before a place in the order of commits, newest first.
 SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
-       d.malformed, d.records, d.dropped, d.suite_digest, q.state, q.success
+       d.malformed, d.records, d.dropped, d.suite_digest, q.state
 FROM sluice.delivery d LEFT JOIN sluice.quality q USING (delivery_id)
 WHERE d.pipeline = %(pipeline)s AND d.live AND d.commit_seq < %(before)s ORDER BY d.commit_seq DESC LIMIT %(limit)s
 
@@ -78,7 +78,7 @@ SELECT CASE WHEN count(*) > %(limit)s THEN min(d.commit_seq) + 1 END FROM (
 -- name: batches_of_run
 -- What an Airflow run delivered, newest first; superseded batches too.
 SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered, d.quarantined,
-       d.malformed, d.records, d.dropped, d.suite_digest, q.state, q.success
+       d.malformed, d.records, d.dropped, d.suite_digest, q.state
 FROM (SELECT DISTINCT t.run_id FROM sluice.airflow_try t
       WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_run)s AND t.run_id IS NOT NULL) t
 JOIN sluice.delivery d ON d.run_id = t.run_id
@@ -96,13 +96,13 @@ WHERE t.pipeline = %(pipeline)s AND t.dag_id = %(dag)s AND t.dag_run_id = %(dag_
 -- The verdict rule by rule on some deliveries. On all pages a rule is known by the first 300 characters of its id, or else
 -- of its reason, by which rows are held.
 SELECT r.delivery_id, r.number, left(r.reason, 300) AS reason, left(coalesce(r.rule_id, r.reason), 300) AS known_by,
-       r.dimension, r.owner, r.expectation, r.severity, r.success, r.element_count, r.unexpected_count, r.evaluated
+       r.dimension, r.owner, r.expectation, r.severity, r.success, r.element_count, r.unexpected_count
 FROM sluice.quality_rule r WHERE r.delivery_id = ANY (%(deliveries)s) ORDER BY r.delivery_id, r.number
 
 -- name: columns
 -- What the columns of some deliveries looked like.
 SELECT h.delivery_id, h.batch_id, h.kind, h.commit_seq, h.committed_at, h.live, left(h.column_name, 300) AS column_name,
-       h.rows_seen, h.null_share, h.minimum, h.maximum, h.mean, h.deviation, h.p05, h.p50, h.p95, h.distinct_estimate,
+       h.rows_seen, h.null_share, h.minimum, h.maximum, h.mean, h.p05, h.p50, h.p95, h.distinct_estimate,
        h.earliest, h.latest, extract(epoch FROM h.age)::double precision AS age
 FROM sluice.column_history h JOIN sluice.column_metric m USING (delivery_id, column_name)
 WHERE h.delivery_id = ANY (%(deliveries)s) ORDER BY h.delivery_id, m.number LIMIT %(limit)s
@@ -110,7 +110,7 @@ WHERE h.delivery_id = ANY (%(deliveries)s) ORDER BY h.delivery_id, m.number LIMI
 -- name: column_of_batches
 -- One column in the live batches before a place in the order of commits, newest first.
 SELECT h.delivery_id, h.batch_id, h.kind, h.commit_seq, h.committed_at, h.live, left(h.column_name, 300) AS column_name,
-       h.rows_seen, h.null_share, h.minimum, h.maximum, h.mean, h.deviation, h.p05, h.p50, h.p95, h.distinct_estimate,
+       h.rows_seen, h.null_share, h.minimum, h.maximum, h.mean, h.p05, h.p50, h.p95, h.distinct_estimate,
        h.earliest, h.latest, extract(epoch FROM h.age)::double precision AS age
 FROM (SELECT delivery_id FROM sluice.delivery
       WHERE pipeline = %(pipeline)s AND live AND kind <> 'release' AND commit_seq < %(before)s
@@ -130,7 +130,7 @@ ORDER BY d.commit_seq DESC
 -- name: delivery
 -- One delivery whole, its neighbours, and the delivery that is live in its place.
 SELECT d.delivery_id, d.stream_id::text, d.batch_id, d.kind, d.released_from, d.commit_seq, d.committed_at, d.live, d.rows_in, d.delivered,
-       d.quarantined, d.malformed, d.records, d.late, d.dropped, d.unknown, d.missing, d.suite_digest, d.manifest, d.snapshot_id, q.state, q.success,
+       d.quarantined, d.malformed, d.records, d.late, d.dropped, d.unknown, d.missing, d.suite_digest, d.manifest, d.snapshot_id, q.state,
        CASE WHEN octet_length(q.report) <= %(longest)s THEN q.report END AS report, octet_length(q.report) AS report_bytes,
        d.superseded_by,
        ARRAY(SELECT o.delivery_id FROM sluice.delivery o WHERE o.superseded_by = d.delivery_id

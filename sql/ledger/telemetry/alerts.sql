@@ -133,7 +133,7 @@ UPDATE sluice.alert_message SET tries = tries + 1, under_way = false, problem = 
 WHERE message_id = %(message)s
 
 -- name: alerts
--- The open alerts, of one pipeline or of all, the newest first; with `closed`, the newest of all alerts.
+-- The open alerts, of one pipeline or of all, the newest first, so many at most; with `closed` also those that are over.
 SELECT a.*, (SELECT count(*) FROM sluice.alert_message m WHERE m.alert_id = a.alert_id AND m.sent_at IS NULL) AS unsent,
        (SELECT m.problem FROM sluice.alert_message m WHERE m.alert_id = a.alert_id AND m.sent_at IS NULL AND m.problem IS NOT NULL
         ORDER BY m.message_id DESC LIMIT 1) AS problem
