@@ -62,7 +62,7 @@ from etl.common.database import Cursor
 from etl.common.wording import pluralize
 from etl.ledger import activity
 from etl.ledger.consumers import LateConsumer
-from etl.ledger.telemetry.alerts import alerts
+from etl.ledger.telemetry.alerts import count_open
 from etl.pipeline.dag_names import RUN_TASK
 
 STRIP = 30  # batches of each pipeline in the overview
@@ -164,7 +164,7 @@ def pipeline(cursor: Cursor, name: str, frame: Frame, *, before: int = LAST) -> 
         columns=columns_of(cursor, row.delivery_id),
         consumers=consumers_of(cursor, name, row.now),
         running=activity.running(cursor, name),
-        alerts=len(alerts(cursor, name)),
+        alerts=count_open(cursor, name),
         progress_rows=progress_rows[:LISTED],
         progress=progress_charts(progress_rows[::-1]),
         drawn=[charts.volume(old_first), charts.held_share(old_first), charts.gaps(old_first)],

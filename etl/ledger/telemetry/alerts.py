@@ -200,6 +200,13 @@ def alerts(
     return [_state(one) for one in rows(cursor)]
 
 
+def count_open(cursor: Cursor, pipeline: str) -> int:
+    """Return how many alerts of the pipeline are open."""
+    STATEMENTS.execute(cursor, "count_open", pipeline=pipeline)
+    [(count,)] = cursor.fetchall()
+    return int(count)
+
+
 def _state(found: dict[str, Any]) -> AlertState:
     unsent, problem = found.pop("unsent"), found.pop("problem")
     return AlertState(alert=Alert(**found), unsent=unsent, problem=problem)

@@ -141,6 +141,10 @@ FROM sluice.alert a
 WHERE a.pipeline = coalesce(%(pipeline)s, a.pipeline) AND (%(closed)s OR a.resolved_at IS NULL)
 ORDER BY a.alert_id DESC LIMIT %(limit)s
 
+-- name: count_open
+-- How many alerts of a pipeline are open.
+SELECT count(*) FROM sluice.alert WHERE pipeline = %(pipeline)s AND resolved_at IS NULL
+
 -- name: alert
 -- The alert of this number, if it is of the pipeline.
 SELECT * FROM sluice.alert WHERE alert_id = %(alert)s AND pipeline = %(pipeline)s
