@@ -98,7 +98,7 @@ class StreamRun:
         """Run the query to its end; return False if a lookup or model had changed before a batch."""
         from etl.runs.opened import open_pipeline
         from etl.runs.query import BatchFailure, run_query
-        from etl.runs.stateful import output_mode, tell_of_history, tell_of_pinned
+        from etl.runs.stateful import output_mode
         from etl.sources.side_inputs.lookups import SideInputsChanged
         from etl.spark.jvm import telling_of_end
         from etl.spark.state_plan import processing_time_batches
@@ -110,12 +110,7 @@ class StreamRun:
         require_state(self._dsn, self.lease, known, opened.state)
         self._require_readable(opened)
         if opened.state:
-            checkpoint = self._checkpoint()
-            tell_of_pinned(self.pipeline.name, checkpoint, spark)
-            if known.next_batch == 0:
-                tell_of_history(self.pipeline)
-            if known.closes and checkpoint.owes:
-                checkpoint.plan_owed(time_ms=int(time.time() * 1000))
+            self._go_on_with_state(spark, known)
         keep = kept_batches(self.workspace.settings.backup_horizon)
         recorder = ProgressRecorder(
             self._dsn, self.lease, self.stream_id, keep=keep, observations=opened.source.observations
@@ -158,6 +153,17 @@ class StreamRun:
         except StopAsked as stop:
             log.info("batch not begun: %s", stop)
         return True
+
+    def _go_on_with_state(self, spark: SparkSession, known: StreamState) -> None:
+        """Warn of what holds for the state in the checkpoint, and plan the batch that is due by the last one's watermark."""
+        from etl.runs.stateful import tell_of_history, tell_of_pinned
+
+        checkpoint = self._checkpoint()
+        tell_of_pinned(self.pipeline.name, checkpoint, spark)
+        if known.next_batch == 0:
+            tell_of_history(self.pipeline)
+        if known.closes and checkpoint.owes:
+            checkpoint.plan_owed(time_ms=int(time.time() * 1000))
 
     def _slow_tasks(
         self, spark: SparkSession, opened: OpenedPipeline, failure: BatchFailure

@@ -82,19 +82,48 @@ def test_each_delivery_is_one_event_sent_once_and_again_when_asked(
     told(home, receiver).run()
     assert len(receiver.taken) == 2
 
+    assert_facets_are_of_the_library(first, second)
+    assert_parents_are_as_named(first, second)
+    assert first["eventType"] == "COMPLETE"
+    assert first["job"]["name"] == NAME
+    assert_it_says_what_was_made_of_what(home, first)
+
+    [(number, _)] = home.ask("SELECT min(delivery_id), 0 FROM sluice.delivery")
+    chosen = plan(home.place, home.pipeline(), Selection(deliveries=((number, number),)))
+    replay(told(home, receiver).place, home.pipeline(), chosen, who="test", spark=home.spark)
+    again = events(receiver)[2]
+    assert again["run"]["facets"]["sluice_delivery"]["replaces"] == [number]
+
+    monkeypatch.setenv("SLUICE_OPENLINEAGE", receiver.address)
+    resent = home.sluice("lineage", NAME, "--deliveries", f"{number}", "--json")
+    assert (resent.returncode, json.loads(resent.stdout)) == (0, {"sent": 1, "problems": []})
+    assert events(receiver)[3] == first
+    mistyped = home.sluice("lineage", "ordres")
+    assert (mistyped.returncode, "ordres" in mistyped.stderr) == (2, True)
+    receiver.answer = 400
+    refused = home.sluice("lineage", NAME, "--deliveries", f"{number}")
+    assert refused.returncode == 75
+    assert f"answered 400 to the event of delivery {number}" in refused.stderr
+
+
+def assert_facets_are_of_the_library(*found: Mapping[str, Any]) -> None:
     known = classes()
-    for name, facet in [*facets_of(first), *facets_of(second)]:
+    for name, facet in [facet for event in found for facet in facets_of(event)]:
         assert facet["_producer"].startswith("urn:sluice:")
         if name != "sluice_delivery":
             fields = {key: value for key, value in facet.items() if not key.startswith("_")}
             assert fields.keys() <= {one.name for one in attr.fields(known[facet["_schemaURL"]])}
-    assert first["eventType"] == "COMPLETE"
-    assert first["job"]["name"] == NAME
+
+
+def assert_parents_are_as_named(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
     above = first["run"]["facets"]["parent"]
     assert "/".join([above["job"]["namespace"], above["job"]["name"], above["run"]["runId"]]) == PARENT
     below = second["run"]["facets"]["parent"]
     assert (below["job"]["namespace"], below["job"]["name"]) == ("shop", "nightly")
     assert below["run"]["runId"] == str(uuid5(NAMESPACE_URL, "shop/nightly/manual-1"))
+
+
+def assert_it_says_what_was_made_of_what(home: Home, first: Mapping[str, Any]) -> None:
     own = first["run"]["facets"]["sluice_delivery"]
     assert (own["delivered"], own["held"]) == (11, {"rows": 2, "malformed": 1, "late": 0})
     folder = next(one for one in first["inputs"] if one["name"] == f"{home.landing}/orders")
@@ -121,23 +150,6 @@ def test_each_delivery_is_one_event_sent_once_and_again_when_asked(
     found = rules[NEGATIVE]
     assert (found["success"], found["severity"], found["column"]) == (False, "warn", "amount")
     assert found["params"] == {"rows": 12, "unexpected": 1}
-
-    [(number, _)] = home.ask("SELECT min(delivery_id), 0 FROM sluice.delivery")
-    chosen = plan(home.place, home.pipeline(), Selection(deliveries=((number, number),)))
-    replay(told(home, receiver).place, home.pipeline(), chosen, who="test", spark=home.spark)
-    again = events(receiver)[2]
-    assert again["run"]["facets"]["sluice_delivery"]["replaces"] == [number]
-
-    monkeypatch.setenv("SLUICE_OPENLINEAGE", receiver.address)
-    resent = home.sluice("lineage", NAME, "--deliveries", f"{number}", "--json")
-    assert (resent.returncode, json.loads(resent.stdout)) == (0, {"sent": 1, "problems": []})
-    assert events(receiver)[3] == first
-    mistyped = home.sluice("lineage", "ordres")
-    assert (mistyped.returncode, "ordres" in mistyped.stderr) == (2, True)
-    receiver.answer = 400
-    refused = home.sluice("lineage", NAME, "--deliveries", f"{number}")
-    assert refused.returncode == 75
-    assert f"answered 400 to the event of delivery {number}" in refused.stderr
 
 
 def test_nothing_is_noted_sent_or_imported_while_it_is_off(home: Home) -> None:
