@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 SET_BY_PYTEST = {"PYTEST_CURRENT_TEST"}
-MEMORY, MEMORY_WANTED = Path("/dev/shm"), 8 << 30
+MEMORY, MEMORY_WANTED = Path("/dev/shm"), 8 << 30  # free bytes
 MANY_DESCRIPTORS = 800  # of the 1,024 that many a shell allows; some 300 stay open in a process of many files
 
 

@@ -26,18 +26,18 @@ class JsonFormatter(logging.Formatter):
     """Writes a record as one JSON object; what a caller gave as `extra` is in it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        extra = {name: _masked(value) for name, value in vars(record).items() if name not in _OWN}
+        extra = {name: value for name, value in vars(record).items() if name not in _OWN}
         at_work = steps.at_work()
         message = record.getMessage()
         if record.exc_info:
-            extra["traceback"] = without_secrets(self.formatException(record.exc_info))
+            extra["traceback"] = self.formatException(record.exc_info)
         content: dict[str, Any] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": logging.getLevelName(_level(record)).lower(),
             "action": getattr(record, "action", TOLD),
             "message": visible(without_secrets(message).replace("\n", "; ")),
             **{key: at_work.get(key) for key in KEYS},
-            **extra,
+            **_masked(extra),
         }
         return json.dumps(of_json(content), default=str, allow_nan=False)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 WHY = "--why WHY"  # as commands are printed that need a reason: the command takes WHY for none
 HALF_SURROGATE = re.compile("[\ud800-\udfff]")  # which no UTF-8 has
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # what JSON has no number for, as reports and --json write it
 
 
@@ -34,8 +33,8 @@ def visible(text: str) -> str:
 def moment_of_ms(since_1970: int) -> str:
     """Write a moment, given in milliseconds since 1970, to the second in UTC; outside of Python's years as it is given."""
     try:
-        return f"{_EPOCH + dt.timedelta(milliseconds=since_1970):%Y-%m-%d %H:%M:%S} UTC"
-    except OverflowError:
+        return f"{dt.datetime.fromtimestamp(since_1970 / 1000, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError):
         return f"{since_1970:,} ms since 1970"
 
 

@@ -35,7 +35,7 @@ class Key:
     newest: str
 
     @property
-    def is_same(self) -> sql.Composed:
+    def equality(self) -> sql.Composed:
         """Return the condition that the rows `t` and `s` of a statement have the same key."""
         columns = (sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.columns)
         return sql.SQL(" AND ").join(columns)
@@ -149,7 +149,7 @@ class UpsertMode(SinkMode):
             target=staged.target,
             staging=sql.Identifier(staged.staging),
             newest=sql.Identifier(key.newest),
-            same_key=key.is_same,
+            same_key=key.equality,
             tasks=staged.tasks,
             delivery=staged.identity.delivery_id,
         )

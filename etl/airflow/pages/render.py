@@ -59,9 +59,8 @@ class Frame:
 
     airflow: str = ""  # path of Airflow's own UI, without a slash at its end
     up: str = ""  # from the page to the pipeline's folder of pages: "" or "../"
-    decides: frozenset[str] = (
-        frozenset()
-    )  # what the reader may: release, correct, discard, decide, acknowledge
+    # What the reader may: release, correct, discard, decide, acknowledge.
+    decides: frozenset[str] = frozenset()
     declared: bool = True  # Airflow has a DAG of the pipeline
 
 

@@ -16,12 +16,8 @@ ELSEWHERE = {  # where a file of the template goes whose name would mean somethi
     "settings.toml": "sluice.toml",
     "workflows/check.yml": ".github/workflows/check.yml",
 }
-DAGS = (
-    "pipelines.py",
-    "declarations.py",
-    "maintenance.py",
-    "alerts.py",
-)  # of the shipped ones: those of any project
+# Of the shipped ones those of any project.
+DAGS = ("pipelines.py", "declarations.py", "maintenance.py", "alerts.py")
 NOT_IN_THE_WAY = {".git", ".venv"}  # what is often made before
 
 

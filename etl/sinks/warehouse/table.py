@@ -333,7 +333,7 @@ class Warehouse:
             "note_keys_to_restore",
             target=self.target,
             keys=names(key.columns),
-            same_key=self._key.is_same,
+            same_key=self._key.equality,
             whole=sql.SQL(" AND ").join(
                 sql.SQL("{} IS NOT NULL").format(sql.Identifier(key)) for key in self.keys
             ),
@@ -356,7 +356,7 @@ class Warehouse:
             columns=names(self.columns.names),
             staged_columns=names(self.columns.names, of="s"),
             staged_keys=names(self.keys, of="s"),
-            same_key=self._key.is_same,
+            same_key=self._key.equality,
             newest=sql.Identifier(self._key.newest),
             staging=sql.Identifier(log),
             tasks=list(tasks),
