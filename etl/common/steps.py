@@ -21,6 +21,7 @@ class Step(StrEnum):
     ROWS_STAGED = "rows-staged"
     TASK_COMMITTED = "task-committed"
     # on the driver again
+    ROWS_COPIED = "rows-copied"
     STAGED = "staged"
     JUDGED = "judged"
     MANIFEST_WRITTEN = "manifest-written"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import psycopg2
 
@@ -19,6 +19,7 @@ from etl.common.errors import CommitTooLong, CommitUnknown, ServiceAway, SluiceE
 from etl.common.outcome import in_short
 from etl.common.steps import Step, reached
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
+from etl.delivery.copy_ahead import CopyAhead
 from etl.delivery.drafts import BaseMoved, Drafts, draft_tables, read_base
 from etl.delivery.ledger_entry import (
     Entry,
@@ -65,19 +66,26 @@ class Commit:
     verdict: Verdict
     report: str
     entry: Entry
+    ahead: CopyAhead | None
     restore: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
 
-    @property
-    def winners(self) -> Winners:
-        """Return the tasks whose rows count."""
+    def winners(self, *, copied: int = 0) -> Winners:
+        """Return the tasks whose rows count, of which the table has `copied` already."""
         return Winners(
             tables=self.task.tables,
             tasks=[report.task for report in self.staged.all],
             reported=[part for report in self.staged.all for part in report.packed],
+            copied=copied,
         )
 
 
 ColumnChanges = tuple[str, ...]  # a phrase for each column that was added to the tables, or widened
+
+
+class Write(Protocol):
+    """Writes what a commit holds, in a transaction whose table has `copied` of its rows already."""
+
+    def __call__(self, cursor: Cursor, *, copied: int) -> ColumnChanges: ...
 
 
 def commit(
@@ -88,8 +96,10 @@ def commit(
     counts: Counts,
     verdict: Verdict,
     decision: Decision | None,
+    *,
+    ahead: CopyAhead | None = None,
 ) -> Receipt:
-    """Make the staged batch visible in both sinks at once, or in neither."""
+    """Make the staged batch visible in both sinks at once, or in neither; `ahead` may have copied rows already."""
     it = Commit(
         context=context,
         batch=batch,
@@ -98,6 +108,7 @@ def commit(
         verdict=verdict,
         report=report_text(verdict, decision),
         entry=_entry(context, batch, task, staged, counts),
+        ahead=ahead,
         restore=_restore(context, task, staged),
     )
     for number in range(DRAFTS):
@@ -146,12 +157,12 @@ def _commit_locked(it: Commit) -> ColumnChanges:
     if it.restore:
         it.restore.stage_missing_changes()
 
-    def draft_and_write(cursor: Cursor) -> ColumnChanges:
+    def draft_and_write(cursor: Cursor, *, copied: int) -> ColumnChanges:
         it.context.kind.lock(cursor, it.context.lease, it.entry)
         with telling_of_limit():
             with idling(cursor):
                 now, drafts = _drafted(it)
-            return _write(cursor, now, drafts)
+            return _write(cursor, now, drafts, copied=copied)
 
     return _transact(it, draft_and_write)
 
@@ -173,12 +184,20 @@ def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> Upser
     return restore
 
 
-def _transact(it: Commit, write: Callable[[Cursor], ColumnChanges]) -> ColumnChanges:
-    """Commit what is written, and return what it changed; nothing where the connection broke and it was committed."""
+def _transact(it: Commit, write: Write) -> ColumnChanges:
+    """Commit what is written, and return what it changed; nothing where the connection broke and it was committed.
+
+    Where rows were copied ahead, the transaction that did so goes on.
+    """
     changes: ColumnChanges = ()
     try:
-        with transaction(it.context.sinks.dsn) as cursor:
-            changes = write(cursor)
+        copied = it.ahead.take(it.winners(), expected=it.entry.delivered) if it.ahead else None
+        if copied is not None:
+            with copied.transaction:
+                changes = write(copied.cursor, copied=copied.rows)
+        else:
+            with transaction(it.context.sinks.dsn) as cursor:
+                changes = write(cursor, copied=0)
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
             f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: another session held a lock on"
@@ -219,7 +238,7 @@ def _too_long(it: Commit, error: psycopg2.Error, ended: str, limit: str) -> Comm
     )
 
 
-def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
+def _write(cursor: Cursor, it: Commit, drafts: Drafts, *, copied: int) -> ColumnChanges:
     """Write all that the one transaction of a commit holds, which takes effect as a whole or not at all.
 
     Returns which columns of both tables it added and widened. Raises BaseMoved where another commit came between.
@@ -227,10 +246,10 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     it.context.kind.lock(cursor, it.context.lease, it.entry)
     reached(Step.PIPELINE_LOCKED)
     with telling_of_limit():
-        return _write_locked(cursor, it, drafts)
+        return _write_locked(cursor, it, drafts, copied=copied)
 
 
-def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
+def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts, *, copied: int) -> ColumnChanges:
     entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
@@ -253,7 +272,7 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
         kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
         if it.restore:
             it.restore.restore(cursor)
-        _merge(cursor, it)
+        _merge(cursor, it, copied=copied)
     _hold(cursor, it)
     kind.keep_releases(cursor, entry)
     if kind.is_judged:
@@ -270,15 +289,15 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     return changes_of_both(columns, drafts.columns)
 
 
-def _merge(cursor: Cursor, it: Commit) -> None:
+def _merge(cursor: Cursor, it: Commit, *, copied: int) -> None:
     it.context.sinks.warehouse.merge(
-        cursor, it.winners, expected=it.entry.delivered, identity=it.task.identity
+        cursor, it.winners(copied=copied), expected=it.entry.delivered, identity=it.task.identity
     )
     reached(Step.ROWS_MERGED)
 
 
 def _hold(cursor: Cursor, it: Commit) -> None:
-    hold(cursor, it.winners, expected=it.entry.quarantined, pipeline=it.entry.pipeline)
+    hold(cursor, it.winners(), expected=it.entry.quarantined, pipeline=it.entry.pipeline)
     reached(Step.QUARANTINE_MERGED)
 
 

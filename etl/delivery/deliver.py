@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import psycopg2
@@ -33,6 +34,7 @@ from etl.common.steps import Step, phases_ms, reached, work_on
 from etl.common.wording import first_few, pluralize
 from etl.delivery.batch import Batch, DeliveryContext, Receipt, Staged
 from etl.delivery.commit import commit
+from etl.delivery.copy_ahead import CopyAhead
 from etl.delivery.ledger_entry import report_text
 from etl.delivery.row_filter import HoldPolicy, RowFilter
 from etl.delivery.ruling import Ruling, beyond, changed_since, seen_of
@@ -132,15 +134,16 @@ def _attempt(context: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt 
     """Stage, judge and commit the batch; where it is to be staged by another ruling, give up and return that."""
     task = _open_attempt(context, batch, ruling.hold)
     try:
-        staged = _staged(context, batch, task)
-        reached(Step.STAGED)
-        counts = staged.counts(context.flag_words)
-        verdict = _judged(context, batch, counts, staged)
-        reached(Step.JUDGED)
-        other_ruling = _decided(context, batch, ruling, verdict, seen_of(context, counts, verdict))
-        if other_ruling is None:
-            _refuse_changed(context, batch)
-            return commit(context, batch, task, staged, counts, verdict, ruling.decision)
+        with _ahead(context, task) as ahead:
+            staged = _staged(context, batch, task)
+            reached(Step.STAGED)
+            counts = staged.counts(context.flag_words)
+            verdict = _judged(context, batch, counts, staged)
+            reached(Step.JUDGED)
+            other_ruling = _decided(context, batch, ruling, verdict, seen_of(context, counts, verdict))
+            if other_ruling is None:
+                _refuse_changed(context, batch)
+                return commit(context, batch, task, staged, counts, verdict, ruling.decision, ahead=ahead)
     except Exception as error:
         if not isinstance(error, CommitUnknown):
             _give_up_after(context, task, error)
@@ -150,6 +153,17 @@ def _attempt(context: DeliveryContext, batch: Batch, ruling: Ruling) -> Receipt 
         raise
     _give_up(context, task, "stopped")
     return other_ruling
+
+
+def _ahead(context: DeliveryContext, task: StageTask) -> AbstractContextManager[CopyAhead | None]:
+    """Return what copies rows while others are staged: of a stream's batch, where a merge does nothing else.
+
+    A batch that failed once may fail each time, and would leave as many dead rows in the table each time. A correction that
+    another commit overtakes would copy for nothing.
+    """
+    if task.tried_before or context.correction is not None or not context.sinks.mode.only_adds:
+        return nullcontext()
+    return CopyAhead(task=task, warehouse=context.sinks.warehouse)
 
 
 def _staged(context: DeliveryContext, batch: Batch, task: StageTask) -> Staged:
@@ -202,8 +216,8 @@ def _numbered(context: DeliveryContext, batch: Batch, hold: HoldPolicy) -> Stage
     with transaction(context.sinks.dsn) as cursor:
         if not numbers.are_free(cursor, context.lease.pipeline):
             return None
-        number = attempts.open_attempt(cursor, context.lease, context.stream_id, batch.batch_id)
-        return stage_task(cursor, context, batch.batch_id, number, hold)
+        number, tried = attempts.open_attempt(cursor, context.lease, context.stream_id, batch.batch_id)
+        return replace(stage_task(cursor, context, batch.batch_id, number, hold), tried_before=tried)
 
 
 def stage_task(

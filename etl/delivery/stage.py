@@ -38,6 +38,7 @@ from etl.sinks.warehouse.staging import StagingTables, StagingWriter, delivered_
 
 StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
 DRIVER = -1  # the number of what the driver stages itself; Spark's tasks count from 0
+PIECE_BYTES = 16 << 20  # of a batch of rows, that are worked on at a time
 UNREADABLE_RAW = "unreadable file: "  # begins what is held in the place of a record, before the reason
 
 
@@ -55,6 +56,7 @@ class StageTask:
     store: ObjectStore
     tables: StagingTables
     on_step: steps.Listener | None = None
+    tried_before: bool = False  # it is not the first attempt at its batch
     files: Mapping[int, str] = field(default_factory=dict)  # of the batch, by ORIGIN
 
     @property
@@ -108,13 +110,20 @@ def _staged(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: in
         ):
             rows = _Rows(task=task, report=report, staging=staging, data=data, quarantine=quarantine)
             for batch in batches:
-                rows.take(batch)
+                for piece in _pieces(batch):
+                    rows.take(piece)
             rows.hold()
             report.data_files, report.quarantine_files = data.close(), quarantine.close()
         report.packed = staging.commit()
     report.details = most_frequent(report.details, DETAILS_REPORTED)
     steps.reached(Step.TASK_COMMITTED)
     return report
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the batch in pieces of about PIECE_BYTES, of a row at least: what is made of one takes several times as much."""
+    rows = max(batch.num_rows * PIECE_BYTES // max(batch.nbytes, 1), 1)
+    return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
 
 @dataclass(kw_only=True)

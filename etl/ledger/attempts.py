@@ -23,7 +23,14 @@ class KilledAt(NamedTuple):
     seen_at: str  # its last heartbeat, in UTC
 
 
-def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> int:
+class Opened(NamedTuple):
+    """An attempt that has just been opened."""
+
+    delivery_id: int
+    tried_before: bool  # it is not the first one at its batch
+
+
+def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) -> Opened:
     """Reserve a delivery id. Commit this before the first object is written: the sweeper never touches what
     PostgreSQL does not know.
     """
@@ -35,9 +42,8 @@ def open_attempt(cursor: Cursor, lease: Lease, stream_id: str, batch_id: int) ->
         stream=stream_id,
         batch=batch_id,
     )
-    number = cursor.fetchone()
-    assert number is not None
-    return int(number[0])
+    [found] = cursor.fetchall()
+    return Opened(*found)
 
 
 def adopt_attempt(

@@ -46,6 +46,7 @@ class SinkMode(ABC):
 
     output_mode: ClassVar[OutputMode]  # Spark's, in which an aggregate puts out what the sink takes
     only_newest: ClassVar[bool] = False  # each delivery is the whole table, in both sinks
+    only_adds: ClassVar[bool] = False  # its merge does nothing but copy rows into the table
     merges_rows: ClassVar[bool] = False  # a statement reads staged rows, which have to be a table for that
 
     @property
@@ -93,6 +94,7 @@ class AppendMode(SinkMode):
     """Every row is new."""
 
     output_mode = "append"
+    only_adds = True
 
     def merge(self, cursor: Cursor, staged: StagedRows) -> None:
         staged.copy(cursor)

@@ -33,7 +33,9 @@ _CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
 LOGGING = Path(__file__).parent / "log4j2.properties"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 SHUFFLES = "spark.sql.shuffle.partitions"
-ARROW_ROWS = 20_000  # rows of one Arrow batch: bounds a task's memory
+ARROW_ROWS = 5_000  # rows of one Arrow batch: bounds a task's memory
+MOST_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+UNMEASURED = str(2**31 - 1)  # for which Spark does not measure all columns of an Arrow batch at each row
 # Batches whose logs and versions of state Spark keeps. Recovery needs the last two, for what is older comes from the ledger;
 # `sluice state` reads a version of state beside a run. Each tenth entry of a log of files has all files ever read.
 RETAINED_BATCHES = 100

@@ -1,12 +1,12 @@
 -- name: open_attempt
--- Reserves the number of a delivery, before anything is written elsewhere.
+-- Reserves the number of a delivery, before anything is written elsewhere; and tells whether its batch was tried before.
 INSERT INTO sluice.attempt (pipeline, stream_id, batch_id, lease_token)
 VALUES (%(pipeline)s, %(stream)s, %(batch)s, %(run)s)
-RETURNING delivery_id
+RETURNING delivery_id, EXISTS (SELECT FROM sluice.attempt WHERE stream_id = %(stream)s AND batch_id = %(batch)s)
 
 -- name: close_attempt
 -- Ends an open attempt of this run; changes no row where it was closed, or is another's.
-UPDATE sluice.attempt SET closed_at = now(), outcome = %(outcome)s
+UPDATE sluice.attempt SET closed_at = statement_timestamp(), outcome = %(outcome)s
 WHERE delivery_id = %(delivery)s AND lease_token = %(run)s AND closed_at IS NULL
 
 -- name: adopt_attempt

@@ -38,6 +38,7 @@ PATIENCE = 60  # seconds; nothing is decided by it, a test that waits so long ha
 BEFORE_ANY_BATCH = ("lease-taken",)
 ON_THE_DRIVER = (
     "attempt-opened",
+    "rows-copied",
     "staged",
     "judged",
     "manifest-written",

@@ -62,7 +62,7 @@ def test_a_losing_task_that_still_copies_does_not_hold_up_the_commit(
         losing.append(psycopg2.connect(run.sinks.dsn))
         losing[0].cursor().execute(
             f"INSERT INTO sluice_stage.{batch.staged[0].tables.packed}"
-            " (held, rows, size, packed, _task) VALUES (false, 1, 0, '', 1)"
+            " (held, rows, size, packed, part, _task) VALUES (false, 1, 0, '', 0, 1)"
         )
 
     try:

@@ -27,6 +27,7 @@ class Winners:
     tables: StagingTables
     tasks: Sequence[int]
     reported: Sequence[PackedRows]
+    copied: int = 0  # of their rows to be delivered, those that the table has already
 
     def packed(self, cursor: Cursor, *, held: bool, expected: int) -> Iterator[PackedRows]:
         """Yield the packed rows, those that are not in the reports from PostgreSQL, a few parts at a time.
@@ -73,8 +74,8 @@ class StagedRows:
 
     def copy(self, cursor: Cursor) -> None:
         """COPY the winners' rows into the table; raise StagingLost where some are gone, TableRefused for what it refuses."""
-        columns = [*self.columns, *SYSTEM_COLUMNS]
-        copy_packed(cursor, self.winners, self.target, columns, expected=self.expected, held=False)
+        columns, left = [*self.columns, *SYSTEM_COLUMNS], self.expected - self.winners.copied
+        copy_packed(cursor, self.winners, self.target, columns, expected=left, held=False)
 
     def keys_staged(self, cursor: Cursor, keys: Sequence[str]) -> int:
         """Return how many keys are staged; raise StagingLost unless as many rows are as the tasks reported."""
@@ -103,12 +104,17 @@ def copy_packed(
 
     Raises StagingLost where some of them are gone, TableRefused where the table does not take them all.
     """
-    into = sql.SQL("{} ({})").format(target, names(columns))
+    into = columns_of(target, columns)
     parts = winners.packed(cursor, held=held, expected=expected)
     with closing(unpacked(parts)) as encoded:  # an error's traceback would keep its thread
         missing = expected - sum(copy_encoded(cursor, into, one) for one in encoded)
     if missing:
         refuse_missing(cursor, target, missing, expected)
+
+
+def columns_of(target: sql.Identifier, columns: Sequence[str]) -> sql.Composed:
+    """Write what a COPY of these columns of a table goes into."""
+    return sql.SQL("{} ({})").format(target, names(columns))
 
 
 def refuse_missing(cursor: Cursor, target: sql.Identifier, missing: int, expected: int) -> NoReturn:

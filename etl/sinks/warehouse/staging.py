@@ -20,6 +20,7 @@ import psycopg2.extensions
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg2 import sql
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
 from etl.common import steps
 from etl.common.database import CONNECTION
@@ -32,9 +33,12 @@ from etl.sinks.warehouse.packed_rows import PackedRows, RowPacker, copy_encoded,
 STATEMENTS = Statements(__name__)
 
 STAGE_SCHEMA = "sluice_stage"
-REPORTED_BYTES = 256 << 10  # of packed rows; more of one task go to PostgreSQL, as many at a time
+REPORTED_BYTES = 256 << 10  # of packed rows; more of one task go to PostgreSQL
+SENT_BYTES = 1 << 20  # of packed rows that go there at a time
 TASK_COLUMN = "_task"
-PACKED = pa.schema({"held": pa.bool_(), "rows": pa.int64(), "size": pa.int64(), "packed": pa.binary()})
+PACKED = pa.schema(
+    {"held": pa.bool_(), "rows": pa.int64(), "size": pa.int64(), "packed": pa.binary(), "part": pa.int64()}
+)
 QUARANTINE_COLUMNS = ("reasons", "source_path", "raw", "row", "detail")
 # A task takes as long as its rows, whatever the role's own limits are; a peer that is gone ends it all the same.
 NO_TIME_LIMITS = (
@@ -77,14 +81,14 @@ class StagingTables:
 
 
 class StagingWriter:
-    """Stages one task's rows; nothing of them counts before `commit`."""
+    """Stages one task's rows; nothing of them counts before the driver has the report that `commit` belongs to."""
 
     def __init__(self, tables: StagingTables, number: int) -> None:
         self._tables = tables
         self._number = number
         self._packers = {held: RowPacker(held=held) for held in (False, True)}
         self._parts: list[PackedRows] = []
-        self._sent = False
+        self._sent = 0  # parts
         self._connection: psycopg2.extensions.connection | None = None
 
     def __enter__(self) -> Self:
@@ -117,9 +121,10 @@ class StagingWriter:
         steps.reached(Step.ROWS_STAGED)
 
     def _open(self) -> psycopg2.extensions.connection:
-        """Return the task's connection, in the one transaction that `commit` ends."""
+        """Return the task's connection, within a transaction."""
         if self._connection is None:
             self._connection = psycopg2.connect(self._tables.dsn, **CONNECTION)
+        if self._connection.info.transaction_status == TRANSACTION_STATUS_IDLE:
             with self._connection.cursor() as cursor:
                 cursor.execute(NO_TIME_LIMITS)
         return self._connection
@@ -130,19 +135,25 @@ class StagingWriter:
             self._parts += packer.flush()
         if self._parts and (self._sent or self._too_large()):
             self._send()
-        if self._connection is not None:
-            self._connection.commit()
+        self._commit()
         return self._parts
 
+    def _commit(self) -> None:
+        """Let the driver see what was sent: it reads, and may copy, the rows of a task that goes on."""
+        if self._connection is not None:
+            self._connection.commit()
+
     def _too_large(self) -> bool:
-        return sum(len(part.packed) for part in self._parts) > REPORTED_BYTES
+        most = SENT_BYTES if self._sent else REPORTED_BYTES
+        return sum(len(part.packed) for part in self._parts) > most
 
     def _send(self) -> None:
         if not self._sent:
             self._make_packed_table()
-        parts = [vars(part) for part in self._parts]
+        parts = [{**vars(part), "part": number} for number, part in enumerate(self._parts, self._sent)]
         self.copy(self._tables.packed, pa.RecordBatch.from_pylist(parts, PACKED))
-        self._parts, self._sent = [], True
+        self._commit()
+        self._parts, self._sent = [], self._sent + len(parts)
 
     def _make_packed_table(self) -> None:
         """Make the attempt's table of packed rows, unless another task has or the attempt is closed.

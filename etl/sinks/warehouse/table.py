@@ -25,7 +25,14 @@ from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.modes import Key, SinkMode
 from etl.sinks.warehouse import views
 from etl.sinks.warehouse.obstacles import NOTHING, Look, look_at, refusing
-from etl.sinks.warehouse.staged_rows import StagedRows, Winners, copy_packed, names, require_staged
+from etl.sinks.warehouse.staged_rows import (
+    StagedRows,
+    Winners,
+    columns_of,
+    copy_packed,
+    names,
+    require_staged,
+)
 from etl.sinks.warehouse.staging import QUARANTINE_COLUMNS, StagingTables
 
 STATEMENTS = Statements(__name__)
@@ -75,6 +82,11 @@ class Warehouse:
     @property
     def target(self) -> sql.Identifier:
         return sql.Identifier(self.table_schema, self.table_name)
+
+    @property
+    def rows_into(self) -> sql.Composed:
+        """Return what a COPY of delivered rows goes into."""
+        return columns_of(self.target, [*self.columns.names, *SYSTEM_COLUMNS])
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -224,6 +236,11 @@ class Warehouse:
                 f" {'; '.join(_obstacles(seen))}",
                 remedy="take it off for as long as the replay takes, or for good; then run the same command again",
             )
+
+    def takes_rows(self, cursor: Cursor) -> bool:
+        """Tell whether the table takes rows as it is, and lock it: nobody else changes it until the transaction ends."""
+        seen = self._look(cursor, lock=True)
+        return not (seen.obstacles or self._difference(seen.columns))
 
     @contextmanager
     def changed(self, cursor: Cursor, *, removes: bool) -> Iterator[SchemaDifference]:

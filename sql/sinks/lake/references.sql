@@ -1,6 +1,6 @@
 -- name: retained_pointers
 -- Every metadata location that was in force at a moment within the horizon. A delivery's time is when its
--- transaction began, so one more is taken before the first of them.
+-- transaction wrote that down, so one more is taken before the first of them.
 WITH horizon AS (
     SELECT coalesce(max(commit_seq) - 1, 0) AS first FROM sluice.delivery
     WHERE pipeline = %(pipeline)s AND committed_at < now() - %(horizon)s

@@ -9,7 +9,7 @@ DO $do$ BEGIN
     IF FOUND THEN
         CREATE UNLOGGED TABLE IF NOT EXISTS sluice_stage.{staging}
             (held boolean NOT NULL, rows bigint NOT NULL, size bigint NOT NULL, packed bytea STORAGE EXTERNAL NOT NULL,
-             _task bigint NOT NULL)
+             part bigint NOT NULL, _task bigint NOT NULL)
             WITH (autovacuum_enabled = false);
     END IF;
 END $do$

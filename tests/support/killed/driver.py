@@ -27,6 +27,7 @@ from etl.common import steps
 from etl.common.database import Cursor
 from etl.common.errors import SluiceError
 from etl.common.steps import Step, reached
+from etl.delivery import copy_ahead
 from etl.delivery.batch import Batch, DeliveryContext
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
@@ -184,7 +185,8 @@ def work(case: Case, events: int, tasks: Connection) -> None:
 
 
 def drive(case: Case, events: int) -> None:
-    """Deliver every batch that has no mark yet, as Spark would ask for them."""
+    """Deliver every batch that has no mark yet, as Spark would ask for them; what one worker sends is copied ahead."""
+    copy_ahead.FIRST_LOOK = 0
     workers = Workers()
     for _ in range(WORKERS):
         workers.all.append(fork_worker(case, events, workers.all))

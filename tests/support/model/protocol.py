@@ -37,6 +37,8 @@ FOLDED: dict[Step, Step] = {
     Step.ROWS_ENCODED: Step.STAGED,
     Step.ROWS_STAGED: Step.STAGED,
     Step.TASK_COMMITTED: Step.STAGED,
+    # invisible until COMMIT, and gone with the transaction
+    Step.ROWS_COPIED: Step.STAGED,
     Step.JUDGED: Step.STAGED,
     # recover may take any staged attempt, so the manifest adds nothing
     Step.MANIFEST_WRITTEN: Step.POINTER_DRAFTED,

@@ -1,0 +1,189 @@
+"""Copies staged rows into the pipeline's table while tasks still stage the rest, in the transaction that the commit ends.
+
+Nobody sees a row of it before COMMIT. It gives way, by rolling back, to whoever waits for it and where anything is not as
+expected; then the commit copies all rows itself, as it does of a batch that was tried before, or is staged in a moment.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+import psycopg2
+from psycopg2 import sql
+
+from etl.common.database import Cursor, savepoint, transaction, wait_for_locks
+from etl.common.errors import Busy
+from etl.common.statements import Statements
+from etl.common.steps import Step, reached
+from etl.common.wording import pluralize
+from etl.delivery.stage import StageTask
+from etl.ledger import pipelines
+from etl.sinks.warehouse.packed_rows import PackedRows, copy_encoded, unpacked
+from etl.sinks.warehouse.staged_rows import Winners
+from etl.sinks.warehouse.table import Warehouse
+
+STATEMENTS = Statements(__name__)
+
+log = logging.getLogger("sluice")
+
+FIRST_LOOK = 2.0  # seconds from the beginning: nothing is asked for a batch that is staged by then
+PAUSE = 0.5  # seconds between two looks that find nothing new
+PATIENCE = "500ms"  # for a lock: less than PostgreSQL's deadlock_timeout, so that no other session is ended for this one
+
+
+class GaveWay(Exception):
+    """Nothing is copied ahead; the commit copies all rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied:
+    """Rows that are in the table already, within a transaction that is still open and has the pipeline's row."""
+
+    cursor: Cursor
+    transaction: ExitStack  # commits where it is left without an error
+    rows: int
+    tasks: frozenset[int]  # that staged them
+
+    def roll_back(self) -> None:
+        """End the transaction with nothing copied; a connection that is lost has done so."""
+        with suppress(GaveWay, psycopg2.Error), self.transaction:
+            raise GaveWay
+
+
+@dataclass(kw_only=True)
+class CopyAhead:
+    """Copies the delivered rows of one attempt in a thread of its own, from when it is entered until `take`."""
+
+    task: StageTask
+    warehouse: Warehouse
+    _ended: Event = field(default_factory=Event)  # staging
+    _wanted: bool = False  # the commit waits for the rest to be copied
+    _copied: Copied | None = None
+    _failed: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self._thread = Thread(target=self._run, name="copy-ahead", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._wanted = False
+        self._join()
+        if self._copied is not None:
+            self._copied.roll_back()
+
+    def take(self, winners: Winners, *, expected: int) -> Copied | None:
+        """Return what was copied, once, if it is the winners' alone and all but what their reports brought."""
+        self._wanted = True
+        self._join()
+        copied, self._copied, failed, self._failed = self._copied, None, self._failed, None
+        if failed is not None:
+            raise failed
+        if copied is None:
+            return None
+        brought = sum(part.rows for part in winners.reported if not part.held)
+        if copied.tasks <= {*winners.tasks} and copied.rows + brought == expected:
+            return copied
+        copied.roll_back()
+        return None
+
+    def _join(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        if self._ended.wait(FIRST_LOOK):
+            return
+        try:
+            self._copied = self._copy_all()
+        except psycopg2.errors.QueryCanceled as error:
+            if self._wanted:  # somebody means the commit
+                self._failed = error
+        except Exception as why:  # noqa: BLE001 - the commit does the same, and tells what is wrong
+            log.debug("batch %s: the commit copies its rows: %s", self.task.batch_id, why)
+
+    def _copy_all(self) -> Copied:
+        """Copy all rows that PostgreSQL has, and lock the pipeline's row. Raises GaveWay where the commit is to do it."""
+        with ExitStack() as stack:
+            cursor = stack.enter_context(transaction(self.task.tables.dsn))
+            wait_for_locks(cursor, PATIENCE)
+            self._wait_for_rows(cursor)
+            if not self.warehouse.takes_rows(cursor):
+                raise GaveWay("its table is to be changed")
+            rows, tasks = self._copy(cursor)
+            self._lock(cursor)
+            return Copied(cursor=cursor, transaction=stack.pop_all(), rows=rows, tasks=tasks)
+
+    def _wait_for_rows(self, cursor: Cursor) -> None:
+        """Wait until a task has staged rows in PostgreSQL. Raises GaveWay where none does by the end."""
+        at_the_end = self._ended.is_set()
+        while STATEMENTS.execute(cursor, "staged", table=self.task.tables.packed).rowcount == 0:
+            if at_the_end:
+                raise GaveWay("no rows are staged")
+            at_the_end = self._ended.wait(FIRST_LOOK)
+
+    def _copy(self, cursor: Cursor) -> tuple[int, frozenset[int]]:
+        """Copy what tasks stage until they have ended and nothing is left; return how many rows, and whose they are."""
+        rows, parts = 0, dict[int, int]()
+        while True:
+            at_the_end = self._ended.is_set()  # asked first: all is staged by then
+            self._require_alone(cursor)
+            if new := self._copy_some(cursor, parts):
+                rows += new
+            elif at_the_end:
+                return rows, frozenset(parts)
+            else:
+                self._ended.wait(PAUSE)
+
+    def _copy_some(self, cursor: Cursor, parts: dict[int, int]) -> int:
+        """Copy a few parts behind those of `parts`, the last one copied by task; return how many rows they have."""
+        STATEMENTS.execute(
+            cursor,
+            "next_parts",
+            staging=sql.Identifier(self.task.tables.packed),
+            tasks=[*parts],
+            parts=[*parts.values()],
+        )
+        found = cursor.fetchall()
+        packed = (
+            PackedRows(held=False, rows=rows, size=size, packed=bytes(data))
+            for _, _, rows, size, data in found
+        )
+        with closing(unpacked(packed)) as encoded:
+            took = sum(copy_encoded(cursor, self.warehouse.rows_into, one) for one in encoded)
+        new: int = sum(rows for _, _, rows, _, _ in found)
+        if took != new:
+            raise GaveWay(f"the table took {took:,} of {pluralize(new, 'row')}")
+        parts.update((task, part) for task, part, *_ in found)
+        if new:
+            reached(Step.ROWS_COPIED)
+        return new
+
+    def _lock(self, cursor: Cursor) -> None:
+        """Lock the pipeline's row; wait for another commit of it as long as nobody waits for this transaction."""
+        while True:
+            try:
+                with savepoint(cursor):
+                    pipelines.lock(cursor, self.task.pipeline)
+            except Busy as error:
+                if isinstance(error.__cause__, psycopg2.errors.QueryCanceled):
+                    raise error.__cause__ from error
+                self._require_alone(cursor)
+            else:
+                return
+
+    def _require_alone(self, cursor: Cursor) -> None:
+        """Raise GaveWay where somebody waits for this transaction, or nobody for what it copies any more."""
+        if self._ended.is_set() and not self._wanted:
+            raise GaveWay("the batch is not committed")
+        if STATEMENTS.execute(cursor, "others_waiting").rowcount:
+            raise GaveWay("another session waits for its transaction")
