@@ -38,7 +38,8 @@ class Parts:
     @cached_property
     def batches(self) -> list[pa.RecordBatch]:
         """The events in memory, as Spark hands them over."""
-        return list(self.ground.frame().toArrow().to_batches())
+        found = self.ground.frame().toArrow().to_batches()
+        return [batch for batch in found if batch.num_rows]  # an empty one ends a COPY
 
     def parse(self) -> None:
         """Spark reads the files and throws the rows away."""

@@ -91,7 +91,7 @@ def _lock_changed(cursor: Cursor, migrations: Iterable[str]) -> None:
     """
     named = {name for text in migrations for name in _CHANGED.findall(text)}
     STATEMENTS.execute(cursor, "those_there", names=list(named))
-    # Each commit begins with a pipeline's row: none is open once that table is ours.
+    # Each commit has a pipeline's row before anything else of the ledger: none is open once that table is ours.
     there = sorted((name for (name,) in cursor.fetchall()), key=lambda name: (name != "pipeline", name))
     deadline = time.monotonic() + LOCKING_SECONDS
     while not _have_locked(cursor, there):

@@ -31,7 +31,7 @@ STATEMENTS = Statements(__name__)
 
 log = logging.getLogger("sluice")
 
-FIRST_LOOK = 2.0  # seconds from the beginning: nothing is asked for a batch that is staged by then
+FIRST_LOOK = 1.0  # seconds from the beginning: nothing is asked for a batch that is staged by then
 PAUSE = 0.5  # seconds between two looks that find nothing new
 PATIENCE = "500ms"  # for a lock: less than PostgreSQL's deadlock_timeout, so that no other session is ended for this one
 

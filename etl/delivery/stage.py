@@ -3,14 +3,14 @@
 The few malformed records that a pass brings along are staged likewise, by the driver.
 
 Nothing that a task writes can be seen by a reader: its objects are in no Iceberg metadata, its rows in its
-report, or in a staging table of the attempt, under the number of the task. The transaction takes only the rows of
+report, or in a staging table of the attempt, under the number of the task. The transaction commits only the rows of
 tasks whose report the driver received, so a task that ran twice counts once. This module imports neither
 pyspark nor pyiceberg, whose import costs each cold worker a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -38,7 +38,7 @@ from etl.sinks.warehouse.staging import StagingTables, StagingWriter, delivered_
 
 StagedChanges = tuple[int, int]  # the number of a winning task, and how many rows it staged
 DRIVER = -1  # the number of what the driver stages itself; Spark's tasks count from 0
-PIECE_BYTES = 16 << 20  # of a batch of rows, that are worked on at a time
+PIECE_BYTES = 8 << 20  # of rows that are worked on at a time
 UNREADABLE_RAW = "unreadable file: "  # begins what is held in the place of a record, before the reason
 
 
@@ -109,9 +109,8 @@ def _staged(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: in
             ObjectWriter(task.quarantine, task.store, task.delivery_id, partition, completions) as quarantine,
         ):
             rows = _Rows(task=task, report=report, staging=staging, data=data, quarantine=quarantine)
-            for batch in batches:
-                for piece in _pieces(batch):
-                    rows.take(piece)
+            for piece in _pieces(batches):
+                rows.take(piece)
             rows.hold()
             report.data_files, report.quarantine_files = data.close(), quarantine.close()
         report.packed = staging.commit()
@@ -120,10 +119,23 @@ def _staged(task: StageTask, batches: Iterator[pa.RecordBatch], *, partition: in
     return report
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the batch in pieces of about PIECE_BYTES, of a row at least: what is made of one takes several times as much."""
-    rows = max(batch.num_rows * PIECE_BYTES // max(batch.nbytes, 1), 1)
-    return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in pieces of a few megabytes, each of a row at least.
+
+    What is made of a piece takes several times as much memory; and each takes a while, whatever it has.
+    """
+    waiting, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        rows = max(batch.num_rows * PIECE_BYTES // max(batch.nbytes, 1), 1)
+        for first in range(0, batch.num_rows, rows):
+            part = batch.slice(first, rows)
+            if waiting and size + part.nbytes > PIECE_BYTES:
+                yield pa.concat_batches(waiting)
+                waiting, size = [], 0
+            waiting.append(part)
+            size += part.nbytes
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 @dataclass(kw_only=True)

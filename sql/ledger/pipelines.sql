@@ -42,7 +42,7 @@ SELECT p.name, p.table_schema, p.table_name, p.current_stream::text, p.replaces,
 FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 
 -- name: lock_pipeline
--- Locks the pipeline's row until the transaction ends: every commit of the pipeline starts with it. Keys can
+-- Locks the pipeline's row until the transaction ends: every commit of the pipeline has it before it changes the ledger. Keys can
 -- still be referenced, and heartbeats and endings go to the run's row, so a long merge holds up commits alone.
 SELECT p.current_stream::text, p.lease_token::text FROM sluice.pipeline p WHERE p.name = %(pipeline)s
 FOR NO KEY UPDATE

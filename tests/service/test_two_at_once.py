@@ -19,6 +19,7 @@ from etl.common.database import connect, transaction
 from etl.common.errors import Busy, CommitTooLong, Fenced, ServiceAway
 from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
+from etl.delivery import stage
 from etl.delivery.batch import DeliveryContext
 from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
@@ -296,8 +297,9 @@ def test_two_tables_whose_long_names_begin_alike_have_an_index_each(
 
 
 def test_a_roles_time_limit_does_not_end_a_task(
-    services: Services, dsn: str, lake: Lake, made: list[oracle.MadeBatch]
+    services: Services, dsn: str, lake: Lake, made: list[oracle.MadeBatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stage, "PIECE_BYTES", 0)
     run = start(dsn, lake, pipeline("events", Upsert(keys=("id",), newest="at")))
     name = database_name(dsn)
     limit = "idle_in_transaction_session_timeout = '100ms'"
@@ -306,14 +308,14 @@ def test_a_roles_time_limit_does_not_end_a_task(
 
     def slowly(part: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in part:
-            yield rows.slice(0, 1)
+            yield rows.slice(0, 2)
             waited = (
                 "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY%%' AND state = 'idle in transaction'"
                 " AND now() - state_change > interval '300ms'"
             )
             while not oracle.ask(services.postgres, waited):
                 threading.Event().wait(0.02)
-            yield rows.slice(1)
+            yield rows.slice(2)
 
     batch.parts = [slowly(list(part)) for part in batch.parts]
     assert deliver(run, batch).rows_in == len(made[0].rows) + len(made[0].malformed)
