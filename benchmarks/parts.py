@@ -38,8 +38,7 @@ class Parts:
     @cached_property
     def batches(self) -> list[pa.RecordBatch]:
         """The events in memory, as Spark hands them over."""
-        found = self.ground.frame().toArrow().to_batches()
-        return [batch for batch in found if batch.num_rows]  # an empty one ends a COPY
+        return list(self.ground.frame().toArrow().to_batches())
 
     def parse(self) -> None:
         """Spark reads the files and throws the rows away."""
@@ -147,7 +146,7 @@ class _Chunks:
     """The file that COPY reads."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
+        self._chunks = filter(None, chunks)  # what the encoder keeps for later is an empty one, and would end the COPY
         self._left = memoryview(b"")
 
     def read(self, size: int = -1) -> bytes:

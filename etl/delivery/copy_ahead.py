@@ -17,7 +17,7 @@ import psycopg2
 from psycopg2 import sql
 
 from etl.common.database import Cursor, savepoint, transaction, wait_for_locks
-from etl.common.errors import Busy
+from etl.common.errors import Busy, SluiceError
 from etl.common.statements import Statements
 from etl.common.steps import Step, reached
 from etl.common.wording import pluralize
@@ -31,7 +31,7 @@ STATEMENTS = Statements(__name__)
 
 log = logging.getLogger("sluice")
 
-FIRST_LOOK = 1.0  # seconds from the beginning: nothing is asked for a batch that is staged by then
+FIRST_LOOK = 1.0  # seconds to the first look for rows, and between two: nothing is asked for a batch that is staged by then
 PAUSE = 0.5  # seconds between two looks that find nothing new
 PATIENCE = "500ms"  # for a lock: less than PostgreSQL's deadlock_timeout, so that no other session is ended for this one
 
@@ -64,7 +64,7 @@ class CopyAhead:
     _ended: Event = field(default_factory=Event)  # staging
     _wanted: bool = False  # the commit waits for the rest to be copied
     _copied: Copied | None = None
-    _failed: BaseException | None = None
+    _failed: Exception | None = None
 
     def __post_init__(self) -> None:
         self._thread = Thread(target=self._run, name="copy-ahead", daemon=True)
@@ -82,7 +82,10 @@ class CopyAhead:
             self._copied.roll_back()
 
     def take(self, winners: Winners, *, expected: int) -> Copied | None:
-        """Return what was copied, once, if it is the winners' alone and all but what their reports brought."""
+        """Return what was copied, once, if it is the winners' alone and all but what their reports brought.
+
+        Raises QueryCanceled where somebody cancels a statement that the commit waits for.
+        """
         self._wanted = True
         self._join()
         copied, self._copied, failed, self._failed = self._copied, None, self._failed, None
@@ -105,31 +108,39 @@ class CopyAhead:
             return
         try:
             self._copied = self._copy_all()
-        except psycopg2.errors.QueryCanceled as error:
-            if self._wanted:  # somebody means the commit
-                self._failed = error
         except Exception as why:  # noqa: BLE001 - the commit does the same, and tells what is wrong
-            log.debug("batch %s: the commit copies its rows: %s", self.task.batch_id, why)
+            if (
+                isinstance(why, psycopg2.errors.QueryCanceled) and self._wanted
+            ):  # whoever cancels means the commit
+                self._failed = why
+            known = isinstance(why, GaveWay | SluiceError | psycopg2.Error)
+            level = logging.DEBUG if known else logging.WARNING
+            log.log(level, "batch %s: the commit copies its rows: %s", self.task.batch_id, why)
 
     def _copy_all(self) -> Copied:
         """Copy all rows that PostgreSQL has, and lock the pipeline's row. Raises GaveWay where the commit is to do it."""
+        self._wait_for_rows()
         with ExitStack() as stack:
             cursor = stack.enter_context(transaction(self.task.tables.dsn))
-            wait_for_locks(cursor, PATIENCE)
-            self._wait_for_rows(cursor)
+            wait_for_locks(
+                cursor, PATIENCE
+            )  # until the commit locks the pipeline's row, which sets our own limits anew
             if not self.warehouse.takes_rows(cursor):
                 raise GaveWay("its table is to be changed")
             rows, tasks = self._copy(cursor)
             self._lock(cursor)
             return Copied(cursor=cursor, transaction=stack.pop_all(), rows=rows, tasks=tasks)
 
-    def _wait_for_rows(self, cursor: Cursor) -> None:
+    def _wait_for_rows(self) -> None:
         """Wait until a task has staged rows in PostgreSQL. Raises GaveWay where none does by the end."""
-        at_the_end = self._ended.is_set()
-        while STATEMENTS.execute(cursor, "staged", table=self.task.tables.packed).rowcount == 0:
+        while True:
+            at_the_end = self._ended.is_set()  # asked first: all is staged by then
+            with transaction(self.task.tables.dsn) as cursor:
+                if STATEMENTS.execute(cursor, "staged", table=self.task.tables.packed).rowcount:
+                    return
             if at_the_end:
                 raise GaveWay("no rows are staged")
-            at_the_end = self._ended.wait(FIRST_LOOK)
+            self._ended.wait(FIRST_LOOK)
 
     def _copy(self, cursor: Cursor) -> tuple[int, frozenset[int]]:
         """Copy what tasks stage until they have ended and nothing is left; return how many rows, and whose they are."""
@@ -176,7 +187,7 @@ class CopyAhead:
                     pipelines.lock(cursor, self.task.pipeline)
             except Busy as error:
                 if isinstance(error.__cause__, psycopg2.errors.QueryCanceled):
-                    raise error.__cause__ from error
+                    raise error.__cause__  # noqa: B904 - it is the cause
                 self._require_alone(cursor)
             else:
                 return

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 LITTLE = 512 << 20  # bytes of files
+MEMORY_ENDED = re.compile(
+    "OutOfMemory|MemoryError|OversizedAllocation"
+)  # the JVM's, Python's, and Arrow's for a column
 PLAIN = frozenset(
     ("json", "json-array", "csv", "text")
 )  # formats whose files are as large as what they hold, if not packed
@@ -130,8 +133,9 @@ class SparkBatch:
         self._refuse_part(misfits)
         uris = [one for one in self._uris if one not in misfits]
         broken: Mapping[str, str] = {}
+        job = self._job(self._output_of(uris), task)
         try:
-            job, reports = self._collected(self._output_of(uris), task)
+            job, reports = self._collected(job, uris, task)
         except Exception as error:  # noqa: BLE001 - raised again when nothing is to blame
             broken = self._to_blame(error, uris)
             self._refuse_part(broken)
@@ -158,25 +162,25 @@ class SparkBatch:
             about=self.about,
         )
 
-    def _collected(self, frame: DataFrame, task: StageTask) -> tuple[DataFrame, list[TaskReport]]:
-        """Run the job over a frame; return it with its tasks' reports.
+    def _collected(
+        self, job: DataFrame, uris: Sequence[str], task: StageTask
+    ) -> tuple[DataFrame, list[TaskReport]]:
+        """Run the job over these inputs, where memory ends once more; return the one that ended well, and its reports.
 
         What goes to its tasks is measured row by row, a quarter of what the JVM does, only where memory may not have room.
         """
-        if task.tried_before or not self._reads_little:
-            return self._run(frame, task)
+        if task.tried_before or MOST_ARROW_BYTES in self.settings.spark_conf or not self._reads_little:
+            return job, collect(job)
         try:
-            with setting(frame.sparkSession, MOST_ARROW_BYTES, UNMEASURED):
-                return self._run(frame, task)
+            with setting(job.sparkSession, MOST_ARROW_BYTES, UNMEASURED):
+                return job, collect(job)
         except Exception as error:
-            if isinstance(error, SparkEnded) or not re.search("OutOfMemory|MemoryError", str(error)):
+            gone = isinstance(error, SparkEnded) or service_error(error) is not None
+            if gone or not MEMORY_ENDED.search(str(error)):
                 raise
-            log.info("batch %s: the transform makes wide rows; staging again, fewer at a time", self.batch_id)
-            return self._run(frame, task)
-
-    def _run(self, frame: DataFrame, task: StageTask) -> tuple[DataFrame, list[TaskReport]]:
-        job = self._job(frame, task)
-        return job, collect(job)
+            log.info("batch %s: memory ended; staging again, fewer rows at a time", self.batch_id)
+            job = self._job(self._output_of(uris), task)
+            return job, collect(job)
 
     @property
     def _reads_little(self) -> bool:

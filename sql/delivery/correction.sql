@@ -50,7 +50,7 @@ DELETE FROM {target} WHERE _delivery_id = ANY(%(deliveries)s)
 -- name: release
 -- Lets rows out of quarantine, each only while it is held; the row count is how many were.
 UPDATE sluice.quarantine SET status = 'released', released_by = %(delivery)s, decided_by = %(who)s, why = %(why)s,
-    decided_at = statement_timestamp()
+    decided_at = now()
 WHERE pipeline = %(pipeline)s AND delivery_id = %(origin)s AND quarantine_id = ANY(%(rows)s) AND status = 'held'
 
 -- name: released_rows

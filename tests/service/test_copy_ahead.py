@@ -14,18 +14,26 @@ import pyarrow as pa
 import pytest
 
 from etl.common import steps
-from etl.common.errors import ContractBroken, Fenced
+from etl.common.database import cancel_statements
+from etl.common.errors import ContractBroken, Fenced, ServiceAway
 from etl.common.steps import Step
 from etl.delivery import copy_ahead
 from etl.delivery.batch import DeliveryContext
-from etl.delivery.deliver import deliver
+from etl.delivery.deliver import deliver, deliver_correction
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask
 from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse import staging
 from tests.support import oracle
 from tests.support.arrow_driver import ArrowBatch, broken, here, of, pipeline, reader, start
-from tests.support.events_run import assert_delivered, assert_nothing_visible, at, rob, waits_for_a_lock
+from tests.support.events_run import (
+    assert_delivered,
+    assert_nothing_visible,
+    at,
+    replay_of,
+    rob,
+    waits_for_a_lock,
+)
 from tests.support.waiting import until
 
 
@@ -201,3 +209,51 @@ def test_no_row_is_copied_ahead_into_a_table_that_is_to_gain_a_column(
     deliver(before, of(made[0]))
     assert not seen.seen[Step.ROWS_COPIED]
     assert_delivered(before, made[:1])
+
+
+def test_a_commit_that_is_cancelled_while_it_waits_is_not_tried_in_another_way(watched: Watched) -> None:
+    run = watched.run
+    with (
+        closing(psycopg2.connect(run.sinks.dsn)) as other,
+        other.cursor() as cursor,
+        ThreadPoolExecutor(1) as beside,
+    ):
+
+        def hold() -> None:
+            cursor.execute("SELECT FROM sluice.pipeline WHERE name = 'events' FOR UPDATE")
+
+        done = beside.submit(deliver, at(run, Step.JUDGED, hold), of(watched.made))
+        until(lambda: waits_for_a_lock(run.sinks.dsn), "the commit to wait", patience=30, every=0.01)
+
+        def ended() -> bool:
+            cancel_statements()  # which may come between two tries of it
+            return done.done()
+
+        until(ended, "the commit to end", patience=30)
+        other.rollback()
+        with pytest.raises(ServiceAway, match="somebody cancelled a statement of its commit"):
+            done.result(30)
+    assert_nothing_visible(run)
+
+
+def test_rows_are_copied_again_where_a_replay_comes_between(
+    watched: Watched, made: list[oracle.MadeBatch]
+) -> None:
+    run = watched.run
+    replay = replay_of(run, made[0])
+    watched.made = made[1]
+
+    def overtake() -> None:
+        deliver_correction(replay, replace(of(made[0]), batch_id=0))
+
+    with steps.observed_by(watched.listen):
+        deliver(at(run, Step.POINTER_DRAFTED, overtake), of(made[1]))
+    assert watched.seen[Step.POINTER_DRAFTED] == 3, "the batch was drafted twice, the replay once"
+    assert_delivered(run, made[:2])
+
+
+def test_a_batch_whose_rows_are_all_held_is_held(watched: Watched) -> None:
+    held = replace(watched.made, rows=tuple(row for row in watched.made.rows if row.reasons))
+    assert held.rows
+    assert deliver(watched.run, of(held)).delivered == 0
+    assert_delivered(watched.run, [held])

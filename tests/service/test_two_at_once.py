@@ -21,7 +21,6 @@ from etl.common.outcome import RunOutcome
 from etl.common.steps import Step
 from etl.delivery import stage
 from etl.delivery.batch import DeliveryContext
-from etl.delivery.correction import Correction
 from etl.delivery.deliver import deliver, deliver_correction
 from etl.ledger import leases, pipelines
 from etl.operations.maintenance.sweep import sweep_lake
@@ -30,9 +29,17 @@ from etl.services import Services
 from etl.sinks.lake.lake import Lake
 from etl.sinks.open import open_sinks
 from tests.support import oracle
-from tests.support.arrow_driver import broken, of, pipeline, start, start_correction
+from tests.support.arrow_driver import broken, of, pipeline, start
 from tests.support.databases import administer, database_name
-from tests.support.events_run import EVENTS, assert_delivered, at, rob_while_staging, silence, staged_left
+from tests.support.events_run import (
+    EVENTS,
+    assert_delivered,
+    at,
+    replay_of,
+    rob_while_staging,
+    silence,
+    staged_left,
+)
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
@@ -40,25 +47,6 @@ pytestmark = pytest.mark.long
 
 class KilledError(Exception):
     pass
-
-
-def replay_of(run: DeliveryContext, made: oracle.MadeBatch) -> DeliveryContext:
-    """Deliver a batch and return a replay of it."""
-    done = deliver(run, of(made))
-    found = oracle.ask(
-        run.sinks.dsn,
-        "SELECT kind, array_agg(path) FROM sluice.delivery_file WHERE delivery_id = %s GROUP BY kind",
-        (done.delivery_id,),
-    )
-    change = Correction(
-        name="replay",
-        supersedes=(done.delivery_id,),
-        removed=done.delivered,
-        files={kind: frozenset(paths) for kind, paths in found},
-        who="tests",
-        why="again",
-    )
-    return start_correction(run.sinks.dsn, run.sinks.lake, EVENTS, change)
 
 
 def test_each_delivery_names_the_one_before_it_though_that_moved_no_pointer(

@@ -33,6 +33,6 @@ def test_rows_that_memory_has_no_room_for_are_staged_fewer_at_a_time(home: Home)
     home.write("wide/1.jsonl", "".join(f'{{"id": {one}, "text": "0123456789"}}\n' for one in range(ROWS)))
     done = home.sluice("run", "wide")
     assert done.returncode == 0, done.stderr
-    assert "the transform makes wide rows; staging again" in done.stderr
+    assert "memory ended; staging again" in done.stderr
     widths = "SELECT count(*), min(length(text)), max(length(text)) FROM warehouse.wide"
     assert home.ask(widths) == [(ROWS, WIDTH, WIDTH)]

@@ -9,9 +9,11 @@ from dataclasses import replace
 from etl.common import steps
 from etl.common.steps import Step
 from etl.delivery.batch import DeliveryContext
+from etl.delivery.correction import Correction
+from etl.delivery.deliver import deliver
 from etl.runs.heartbeat import drop_leftover_staging
 from tests.support import oracle
-from tests.support.arrow_driver import ArrowBatch, here, pipeline, reader, start
+from tests.support.arrow_driver import ArrowBatch, here, of, pipeline, reader, start, start_correction
 from tests.support.postgres_proxy import Proxy, before
 
 EVENTS = pipeline("events")
@@ -34,6 +36,25 @@ def behind_proxy(run: DeliveryContext) -> Iterator[tuple[DeliveryContext, Proxy]
     """Yield the same run, whose driver reaches PostgreSQL by way of a proxy, and that proxy."""
     with before(run.sinks.dsn) as proxy:
         yield replace(run, sinks=replace(run.sinks, dsn=proxy.dsn(run.sinks.dsn))), proxy
+
+
+def replay_of(run: DeliveryContext, made: oracle.MadeBatch) -> DeliveryContext:
+    """Deliver a batch and return a replay of it."""
+    done = deliver(run, of(made))
+    found = oracle.ask(
+        run.sinks.dsn,
+        "SELECT kind, array_agg(path) FROM sluice.delivery_file WHERE delivery_id = %s GROUP BY kind",
+        (done.delivery_id,),
+    )
+    change = Correction(
+        name="replay",
+        supersedes=(done.delivery_id,),
+        removed=done.delivered,
+        files={kind: frozenset(paths) for kind, paths in found},
+        who="tests",
+        why="again",
+    )
+    return start_correction(run.sinks.dsn, run.sinks.lake, EVENTS, change)
 
 
 def silence(run: DeliveryContext) -> None:
