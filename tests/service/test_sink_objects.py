@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from etl.common.errors import TableRefused
+from etl.delivery import stage
 from etl.delivery.deliver import deliver
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask
@@ -128,6 +129,7 @@ def test_a_partition_is_one_object_however_its_rows_are_strewn(
 def test_a_partition_that_was_closed_for_others_has_its_later_rows_in_one_more_object(
     dsn: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stage, "PIECE_BYTES", 5_000)  # a large batch
     monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 2_000)
     monkeypatch.setattr(parquet_writer, "OPEN_WRITERS", 2)
     columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
@@ -177,6 +179,7 @@ def test_an_object_that_can_not_be_completed_fails_its_task(dsn: str, lake: Lake
 def test_a_task_that_fails_leaves_nothing_on_its_disk(
     dsn: str, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stage, "PIECE_BYTES", 2_000)  # a batch
     monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 2_000)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
     columns = pa.schema([("id", pa.int64()), ("part", pa.int32())])
@@ -222,6 +225,7 @@ def test_small_batches_make_no_small_row_groups(dsn: str, lake: Lake) -> None:
 
 
 def test_objects_roll_over_by_size(dsn: str, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "PIECE_BYTES", 60_000)  # a batch
     monkeypatch.setattr(parquet_writer, "OBJECT_BYTES", 100_000)
     monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 50_000)
     columns = pa.schema([("id", pa.int64()), ("noise", pa.binary())])
