@@ -146,7 +146,8 @@ class _Chunks:
     """The file that COPY reads."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = filter(None, chunks)  # what the encoder keeps for later is an empty one, and would end the COPY
+        # What the encoder keeps for later is an empty chunk, which would end the COPY.
+        self._chunks = filter(None, chunks)
         self._left = memoryview(b"")
 
     def read(self, size: int = -1) -> bytes:
