@@ -20,8 +20,9 @@ class Step(StrEnum):
     ROWS_ENCODED = "rows-encoded"
     ROWS_STAGED = "rows-staged"
     TASK_COMMITTED = "task-committed"
-    # on the driver again
+    # on the driver, beside them
     ROWS_COPIED = "rows-copied"
+    # on the driver again
     STAGED = "staged"
     JUDGED = "judged"
     MANIFEST_WRITTEN = "manifest-written"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import psycopg2
 
@@ -67,25 +67,21 @@ class Commit:
     report: str
     entry: Entry
     ahead: CopyAhead | None
+    copied: int = 0  # rows that the table has already, in the transaction that `ahead` began
     restore: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
 
-    def winners(self, *, copied: int = 0) -> Winners:
-        """Return the tasks whose rows count, of which the table has `copied` already."""
+    @property
+    def winners(self) -> Winners:
+        """Return the tasks whose rows count."""
         return Winners(
             tables=self.task.tables,
             tasks=[report.task for report in self.staged.all],
             reported=[part for report in self.staged.all for part in report.packed],
-            copied=copied,
+            copied=self.copied,
         )
 
 
 ColumnChanges = tuple[str, ...]  # a phrase for each column that was added to the tables, or widened
-
-
-class Write(Protocol):
-    """Writes what a commit holds, in a transaction whose table has `copied` of its rows already."""
-
-    def __call__(self, cursor: Cursor, *, copied: int) -> ColumnChanges: ...
 
 
 def commit(
@@ -146,7 +142,7 @@ def _drafted(it: Commit) -> tuple[Commit, Drafts]:
 
 
 def _commit_drafted(it: Commit, drafts: Drafts) -> ColumnChanges:
-    return _transact(it, partial(_write, it=it, drafts=drafts))
+    return _transact(it, partial(_write, drafts=drafts))
 
 
 def _commit_locked(it: Commit) -> ColumnChanges:
@@ -157,12 +153,12 @@ def _commit_locked(it: Commit) -> ColumnChanges:
     if it.restore:
         it.restore.stage_missing_changes()
 
-    def draft_and_write(cursor: Cursor, *, copied: int) -> ColumnChanges:
+    def draft_and_write(cursor: Cursor, it: Commit) -> ColumnChanges:
         it.context.kind.lock(cursor, it.context.lease, it.entry)
         with telling_of_limit():
             with idling(cursor):
                 now, drafts = _drafted(it)
-            return _write(cursor, now, drafts, copied=copied)
+            return _write(cursor, now, drafts)
 
     return _transact(it, draft_and_write)
 
@@ -184,20 +180,20 @@ def _restore(context: DeliveryContext, task: StageTask, staged: Staged) -> Upser
     return restore
 
 
-def _transact(it: Commit, write: Write) -> ColumnChanges:
+def _transact(it: Commit, write: Callable[[Cursor, Commit], ColumnChanges]) -> ColumnChanges:
     """Commit what is written, and return what it changed; nothing where the connection broke and it was committed.
 
     Where rows were copied ahead, the transaction that did so goes on.
     """
     changes: ColumnChanges = ()
     try:
-        copied = it.ahead.take(it.winners(), expected=it.entry.delivered) if it.ahead else None
-        if copied is not None:
-            with copied.transaction:
-                changes = write(copied.cursor, copied=copied.rows)
-        else:
+        copied = it.ahead.take(it.winners, expected=it.entry.delivered) if it.ahead else None
+        if copied is None:
             with transaction(it.context.sinks.dsn) as cursor:
-                changes = write(cursor, copied=0)
+                changes = write(cursor, it)
+        else:
+            with copied.transaction:
+                changes = write(copied.cursor, replace(it, copied=copied.rows))
     except psycopg2.errors.LockNotAvailable as error:
         raise ServiceAway(
             f"Batch {it.entry.batch_id} of {it.entry.pipeline}, not delivered: another session held a lock on"
@@ -238,7 +234,7 @@ def _too_long(it: Commit, error: psycopg2.Error, ended: str, limit: str) -> Comm
     )
 
 
-def _write(cursor: Cursor, it: Commit, drafts: Drafts, *, copied: int) -> ColumnChanges:
+def _write(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     """Write all that the one transaction of a commit holds, which takes effect as a whole or not at all.
 
     Returns which columns of both tables it added and widened. Raises BaseMoved where another commit came between.
@@ -246,10 +242,10 @@ def _write(cursor: Cursor, it: Commit, drafts: Drafts, *, copied: int) -> Column
     it.context.kind.lock(cursor, it.context.lease, it.entry)
     reached(Step.PIPELINE_LOCKED)
     with telling_of_limit():
-        return _write_locked(cursor, it, drafts, copied=copied)
+        return _write_locked(cursor, it, drafts)
 
 
-def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts, *, copied: int) -> ColumnChanges:
+def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts) -> ColumnChanges:
     entry, kind, sinks = it.entry, it.context.kind, it.context.sinks
     # By one that may have moved no pointer; a restore follows the deliveries one by one.
     overtaken = deliveries.last_delivery(cursor, entry.pipeline) != entry.previous
@@ -272,7 +268,7 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts, *, copied: int) ->
         kind.delete_superseded_rows(cursor, entry, sinks.warehouse)
         if it.restore:
             it.restore.restore(cursor)
-        _merge(cursor, it, copied=copied)
+        _merge(cursor, it)
     _hold(cursor, it)
     kind.keep_releases(cursor, entry)
     if kind.is_judged:
@@ -289,15 +285,15 @@ def _write_locked(cursor: Cursor, it: Commit, drafts: Drafts, *, copied: int) ->
     return changes_of_both(columns, drafts.columns)
 
 
-def _merge(cursor: Cursor, it: Commit, *, copied: int) -> None:
+def _merge(cursor: Cursor, it: Commit) -> None:
     it.context.sinks.warehouse.merge(
-        cursor, it.winners(copied=copied), expected=it.entry.delivered, identity=it.task.identity
+        cursor, it.winners, expected=it.entry.delivered, identity=it.task.identity
     )
     reached(Step.ROWS_MERGED)
 
 
 def _hold(cursor: Cursor, it: Commit) -> None:
-    hold(cursor, it.winners(), expected=it.entry.quarantined, pipeline=it.entry.pipeline)
+    hold(cursor, it.winners, expected=it.entry.quarantined, pipeline=it.entry.pipeline)
     reached(Step.QUARANTINE_MERGED)
 
 

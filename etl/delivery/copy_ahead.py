@@ -7,7 +7,7 @@ expected; then the commit copies all rows itself, as it does of a batch that was
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from types import TracebackType
@@ -23,7 +23,8 @@ from etl.common.steps import Step, reached
 from etl.common.wording import pluralize
 from etl.delivery.stage import StageTask
 from etl.ledger import pipelines
-from etl.sinks.warehouse.packed_rows import PackedRows, copy_encoded, unpacked
+from etl.sinks.warehouse.leftovers import staging_there
+from etl.sinks.warehouse.packed_rows import PackedRows
 from etl.sinks.warehouse.staged_rows import Winners
 from etl.sinks.warehouse.table import Warehouse
 
@@ -88,9 +89,9 @@ class CopyAhead:
         """
         self._wanted = True
         self._join()
-        copied, self._copied, failed, self._failed = self._copied, None, self._failed, None
-        if failed is not None:
-            raise failed
+        if self._failed is not None:
+            raise self._failed
+        copied, self._copied = self._copied, None
         if copied is None:
             return None
         brought = sum(part.rows for part in winners.reported if not part.held)
@@ -109,10 +110,10 @@ class CopyAhead:
         try:
             self._copied = self._copy_all()
         except Exception as why:  # noqa: BLE001 - the commit does the same, and tells what is wrong
-            if (
-                isinstance(why, psycopg2.errors.QueryCanceled) and self._wanted
-            ):  # whoever cancels means the commit
+            # Whoever cancels a statement that the commit waits for means the commit.
+            if isinstance(why, psycopg2.errors.QueryCanceled) and self._wanted:
                 self._failed = why
+                return
             known = isinstance(why, GaveWay | SluiceError | psycopg2.Error)
             level = logging.DEBUG if known else logging.WARNING
             log.log(level, "batch %s: the commit copies its rows: %s", self.task.batch_id, why)
@@ -122,9 +123,8 @@ class CopyAhead:
         self._wait_for_rows()
         with ExitStack() as stack:
             cursor = stack.enter_context(transaction(self.task.tables.dsn))
-            wait_for_locks(
-                cursor, PATIENCE
-            )  # until the commit locks the pipeline's row, which sets our own limits anew
+            # Until the commit locks the pipeline's row, which sets our own limits anew.
+            wait_for_locks(cursor, PATIENCE)
             if not self.warehouse.takes_rows(cursor):
                 raise GaveWay("its table is to be changed")
             rows, tasks = self._copy(cursor)
@@ -136,7 +136,7 @@ class CopyAhead:
         while True:
             at_the_end = self._ended.is_set()  # asked first: all is staged by then
             with transaction(self.task.tables.dsn) as cursor:
-                if STATEMENTS.execute(cursor, "staged", table=self.task.tables.packed).rowcount:
+                if staging_there(cursor, [self.task.tables.packed]):
                     return
             if at_the_end:
                 raise GaveWay("no rows are staged")
@@ -169,10 +169,8 @@ class CopyAhead:
             PackedRows(held=False, rows=rows, size=size, packed=bytes(data))
             for _, _, rows, size, data in found
         )
-        with closing(unpacked(packed)) as encoded:
-            took = sum(copy_encoded(cursor, self.warehouse.rows_into, one) for one in encoded)
         new: int = sum(rows for _, _, rows, _, _ in found)
-        if took != new:
+        if (took := self.warehouse.copy(cursor, packed)) != new:
             raise GaveWay(f"the table took {took:,} of {pluralize(new, 'row')}")
         parts.update((task, part) for task, part, *_ in found)
         if new:

@@ -48,12 +48,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("sluice")
 
 LITTLE = 512 << 20  # bytes of files
-MEMORY_ENDED = re.compile(
-    "OutOfMemory|MemoryError|OversizedAllocation"
-)  # the JVM's, Python's, and Arrow's for a column
-PLAIN = frozenset(
-    ("json", "json-array", "csv", "text")
-)  # formats whose files are as large as what they hold, if not packed
+# Formats whose files are as large as what they hold, if they are not packed.
+PLAIN = frozenset(("json", "json-array", "csv", "text"))
+# In the words of the JVM, of Python, and of Arrow for one column.
+MEMORY_ENDED = re.compile("OutOfMemory|MemoryError|OversizedAllocation")
 
 
 @dataclass(frozen=True, kw_only=True)

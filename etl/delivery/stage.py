@@ -129,11 +129,11 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = max(batch.num_rows * PIECE_BYTES // max(batch.nbytes, 1), 1)
         for first in range(0, batch.num_rows, rows):
             part = batch.slice(first, rows)
-            if waiting and size + part.nbytes > PIECE_BYTES:
-                yield pa.concat_batches(waiting)
-                waiting, size = [], 0
-            waiting.append(part)
             size += part.nbytes
+            if waiting and size > PIECE_BYTES:
+                yield pa.concat_batches(waiting)
+                waiting, size = [], part.nbytes
+            waiting.append(part)
     if waiting:
         yield pa.concat_batches(waiting)
 

@@ -1,8 +1,3 @@
--- name: staged
--- The attempt's table of packed rows, once a task has made it. Within one transaction to_regclass() may go on to say that it is
--- not there: it does not hear of new tables.
-SELECT FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace AND relname = %(table)s
-
 -- name: others_waiting
 -- Sessions that wait for a lock that this one holds.
 SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))

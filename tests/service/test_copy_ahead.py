@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
 import psycopg2
@@ -14,18 +14,17 @@ import pyarrow as pa
 import pytest
 
 from etl.common import steps
-from etl.common.database import cancel_statements
+from etl.common.database import Connection, cancel_statements
 from etl.common.errors import ContractBroken, Fenced, ServiceAway
 from etl.common.steps import Step
 from etl.delivery import copy_ahead
-from etl.delivery.batch import DeliveryContext
+from etl.delivery.batch import DeliveryContext, Receipt
 from etl.delivery.deliver import deliver, deliver_correction
 from etl.delivery.row_filter import TaskReport
 from etl.delivery.stage import StageTask
-from etl.sinks.lake.lake import Lake
 from etl.sinks.warehouse import staging
 from tests.support import oracle
-from tests.support.arrow_driver import ArrowBatch, broken, here, of, pipeline, reader, start
+from tests.support.arrow_driver import ArrowBatch, broken, here, of, reader
 from tests.support.events_run import (
     assert_delivered,
     assert_nothing_visible,
@@ -108,14 +107,14 @@ def test_the_ledger_has_the_moment_of_the_commit(watched: Watched) -> None:
 
 
 def test_what_a_losing_task_staged_is_copied_and_taken_back(watched: Watched) -> None:
-    run, lost = watched.run, list[TaskReport]()
+    run = watched.run
     batch = watched.batch()
     first = batch.run_task
 
     def twice(task: StageTask, part: Iterable[pa.RecordBatch], partition: int) -> TaskReport:
         """Stage twice, as Spark does beside a slow task; the report of the second arrives."""
         rows = list(part)
-        lost.append(first(task, rows, partition))
+        first(task, rows, partition)
         return here(task, rows, partition)
 
     batch.run_task = twice
@@ -167,21 +166,25 @@ def test_a_fenced_run_delivers_nothing_of_what_it_copied(watched: Watched) -> No
     assert reader(watched.run).difference(oracle.expected([watched.made])) == ""
 
 
+@contextmanager
+def kept_waiting(watched: Watched) -> Iterator[tuple[Connection, Future[Receipt]]]:
+    """Yield another session, which has the pipeline's row, and the delivery whose commit waits for it."""
+    dsn = watched.run.sinks.dsn
+    with closing(psycopg2.connect(dsn)) as other, ThreadPoolExecutor(1) as beside:
+
+        def hold() -> None:
+            other.cursor().execute("SELECT FROM sluice.pipeline WHERE name = 'events' FOR UPDATE")
+
+        done = beside.submit(deliver, at(watched.run, Step.JUDGED, hold), of(watched.made))
+        until(lambda: waits_for_a_lock(dsn), "the commit to wait", patience=30, every=0.01)
+        yield other, done
+
+
 def test_no_session_is_ended_that_holds_the_pipeline_and_asks_for_the_table(watched: Watched) -> None:
     """The commit has the table and waits for the pipeline's row, the other has the row and waits for the table."""
     run = watched.run
-    with (
-        closing(psycopg2.connect(run.sinks.dsn)) as other,
-        other.cursor() as cursor,
-        ThreadPoolExecutor(1) as beside,
-    ):
-
-        def hold() -> None:
-            cursor.execute("SELECT FROM sluice.pipeline WHERE name = 'events' FOR UPDATE")
-
-        done = beside.submit(deliver, at(run, Step.JUDGED, hold), of(watched.made))
-        until(lambda: waits_for_a_lock(run.sinks.dsn), "the commit to wait", patience=30, every=0.01)
-        cursor.execute("SET lock_timeout = '20s'; LOCK TABLE warehouse.events")
+    with kept_waiting(watched) as (other, done):
+        other.cursor().execute("SET lock_timeout = '20s'; LOCK TABLE warehouse.events")
         other.rollback()
         assert done.result(30).delivered
     assert_delivered(run, [watched.made])
@@ -198,32 +201,18 @@ def test_a_batch_is_delivered_whose_copying_lost_its_connection(watched: Watched
     assert_delivered(watched.run, [watched.made])
 
 
-def test_no_row_is_copied_ahead_into_a_table_that_is_to_gain_a_column(
-    dsn: str, lake: Lake, made: list[oracle.MadeBatch]
-) -> None:
+def test_no_row_is_copied_ahead_into_a_table_that_is_to_gain_a_column(watched: Watched) -> None:
     """Or nobody could read the table for as long as the batch is staged."""
-    before = start(dsn, lake, pipeline("events"))
-    oracle.ask(dsn, "ALTER TABLE warehouse.events DROP COLUMN ok")
-    seen = Watched(run=before, made=made[0])
-    steps.listen(seen.listen)
-    deliver(before, of(made[0]))
-    assert not seen.seen[Step.ROWS_COPIED]
-    assert_delivered(before, made[:1])
+    run = watched.run
+    oracle.ask(run.sinks.dsn, "ALTER TABLE warehouse.events DROP COLUMN ok")
+    deliver(run, of(watched.made))
+    assert not watched.seen[Step.ROWS_COPIED]
+    assert_delivered(run, [watched.made])
 
 
 def test_a_commit_that_is_cancelled_while_it_waits_is_not_tried_in_another_way(watched: Watched) -> None:
     run = watched.run
-    with (
-        closing(psycopg2.connect(run.sinks.dsn)) as other,
-        other.cursor() as cursor,
-        ThreadPoolExecutor(1) as beside,
-    ):
-
-        def hold() -> None:
-            cursor.execute("SELECT FROM sluice.pipeline WHERE name = 'events' FOR UPDATE")
-
-        done = beside.submit(deliver, at(run, Step.JUDGED, hold), of(watched.made))
-        until(lambda: waits_for_a_lock(run.sinks.dsn), "the commit to wait", patience=30, every=0.01)
+    with kept_waiting(watched) as (other, done):
 
         def ended() -> bool:
             cancel_statements()  # which may come between two tries of it

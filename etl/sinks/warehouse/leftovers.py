@@ -32,13 +32,17 @@ def drop_staging_left(dsn: str, tables: Sequence[str]) -> list[str]:
     return busy
 
 
+def staging_there(cursor: Cursor, tables: Sequence[str]) -> list[str]:
+    """Return those of these staging tables that are there."""
+    return [name for (name,) in STATEMENTS.execute(cursor, "staging_there", tables=list(tables)).fetchall()]
+
+
 def drop_idle_staging(cursor: Cursor, tables: Sequence[str]) -> None:
     """Drop those of a closed attempt's staging tables that are there, without waiting.
 
     One that a losing task still writes to is left to the next run.
     """
-    there = STATEMENTS.execute(cursor, "staging_there", tables=list(tables)).fetchall()
-    for (table,) in there:
+    for table in staging_there(cursor, tables):
         staging = sql.Identifier(table)
         with suppress(psycopg2.errors.LockNotAvailable, psycopg2.errors.UndefinedTable), savepoint(cursor):
             STATEMENTS.execute(cursor, "lock_staging", staging=staging)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NoReturn
@@ -104,17 +104,18 @@ def copy_packed(
 
     Raises StagingLost where some of them are gone, TableRefused where the table does not take them all.
     """
-    into = columns_of(target, columns)
     parts = winners.packed(cursor, held=held, expected=expected)
-    with closing(unpacked(parts)) as encoded:  # an error's traceback would keep its thread
-        missing = expected - sum(copy_encoded(cursor, into, one) for one in encoded)
-    if missing:
+    if missing := expected - copy_parts(cursor, parts, target, columns):
         refuse_missing(cursor, target, missing, expected)
 
 
-def columns_of(target: sql.Identifier, columns: Sequence[str]) -> sql.Composed:
-    """Write what a COPY of these columns of a table goes into."""
-    return sql.SQL("{} ({})").format(target, names(columns))
+def copy_parts(
+    cursor: Cursor, parts: Iterable[PackedRows], target: sql.Identifier, columns: Sequence[str]
+) -> int:
+    """COPY packed rows into these columns of a table; return how many it took."""
+    into = sql.SQL("{} ({})").format(target, names(columns))
+    with closing(unpacked(parts)) as encoded:  # an error's traceback would keep its thread
+        return sum(copy_encoded(cursor, into, one) for one in encoded)
 
 
 def refuse_missing(cursor: Cursor, target: sql.Identifier, missing: int, expected: int) -> NoReturn:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,11 +25,12 @@ from etl.sinks.evolution import SchemaDifference, difference
 from etl.sinks.modes import Key, SinkMode
 from etl.sinks.warehouse import views
 from etl.sinks.warehouse.obstacles import NOTHING, Look, look_at, refusing
+from etl.sinks.warehouse.packed_rows import PackedRows
 from etl.sinks.warehouse.staged_rows import (
     StagedRows,
     Winners,
-    columns_of,
     copy_packed,
+    copy_parts,
     names,
     require_staged,
 )
@@ -82,11 +83,6 @@ class Warehouse:
     @property
     def target(self) -> sql.Identifier:
         return sql.Identifier(self.table_schema, self.table_name)
-
-    @property
-    def rows_into(self) -> sql.Composed:
-        """Return what a COPY of delivered rows goes into."""
-        return columns_of(self.target, [*self.columns.names, *SYSTEM_COLUMNS])
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -241,6 +237,10 @@ class Warehouse:
         """Tell whether the table takes rows as it is, and lock it: nobody else changes it until the transaction ends."""
         seen = self._look(cursor, lock=True)
         return not (seen.obstacles or self._difference(seen.columns))
+
+    def copy(self, cursor: Cursor, parts: Iterable[PackedRows]) -> int:
+        """COPY delivered rows into the table as it is; return how many it took."""
+        return copy_parts(cursor, parts, self.target, [*self.columns.names, *SYSTEM_COLUMNS])
 
     @contextmanager
     def changed(self, cursor: Cursor, *, removes: bool) -> Iterator[SchemaDifference]:

@@ -3,7 +3,8 @@
 DROP TABLE IF EXISTS sluice_stage.{staging}
 
 -- name: staging_there
--- Which of these staging tables are there.
+-- Which of these staging tables are there. Within one transaction to_regclass() may go on to say that one is not: it does not
+-- hear of new tables.
 SELECT relname FROM pg_class WHERE relnamespace = 'sluice_stage'::regnamespace AND relkind = 'r' AND relname = ANY(%(tables)s)
 
 -- name: lock_staging
