@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import psycopg2
@@ -67,7 +67,8 @@ class Commit:
     report: str
     entry: Entry
     ahead: CopyAhead | None
-    copied: int = 0  # rows that the table has already, in the transaction that `ahead` began
+    # Rows that are in their tables already, in the transaction that `ahead` began, by whether they are held.
+    copied: Mapping[bool, int] = field(default_factory=dict)
     restore: UpsertRestore | None  # what comes back into force where an upsert sink is replayed
 
     @property
@@ -187,7 +188,8 @@ def _transact(it: Commit, write: Callable[[Cursor, Commit], ColumnChanges]) -> C
     """
     changes: ColumnChanges = ()
     try:
-        copied = it.ahead.take(it.winners, expected=it.entry.delivered) if it.ahead else None
+        expected = {False: it.entry.delivered, True: it.entry.quarantined}
+        copied = it.ahead.take(it.winners, expected=expected) if it.ahead else None
         if copied is None:
             with transaction(it.context.sinks.dsn) as cursor:
                 changes = write(cursor, it)

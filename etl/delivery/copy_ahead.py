@@ -1,4 +1,4 @@
-"""Copies staged rows into the pipeline's table while tasks still stage the rest, in the transaction that the commit ends.
+"""Copies staged rows into their tables while tasks still stage the rest, in the transaction that the commit ends.
 
 Nobody sees a row of it before COMMIT. It gives way, by rolling back, to whoever waits for it and where anything is not as
 expected; then the commit copies all rows itself, as it does of a batch that was tried before, or is staged in a moment.
@@ -7,6 +7,8 @@ expected; then the commit copies all rows itself, as it does of a batch that was
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -14,7 +16,6 @@ from types import TracebackType
 from typing import Self
 
 import psycopg2
-from psycopg2 import sql
 
 from etl.common.database import Cursor, savepoint, transaction, wait_for_locks
 from etl.common.errors import Busy, SluiceError
@@ -25,8 +26,9 @@ from etl.delivery.stage import StageTask
 from etl.ledger import pipelines
 from etl.sinks.warehouse.leftovers import staging_there
 from etl.sinks.warehouse.packed_rows import PackedRows
+from etl.sinks.warehouse.staged_parts import StagedParts
 from etl.sinks.warehouse.staged_rows import Winners
-from etl.sinks.warehouse.table import Warehouse
+from etl.sinks.warehouse.table import Warehouse, copy_held
 
 STATEMENTS = Statements(__name__)
 
@@ -43,11 +45,11 @@ class GaveWay(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Copied:
-    """Rows that are in the table already, within a transaction that is still open and has the pipeline's row."""
+    """Rows that are in their tables already, within a transaction that is still open and has the pipeline's row."""
 
     cursor: Cursor
     transaction: ExitStack  # commits where it is left without an error
-    rows: int
+    rows: Mapping[bool, int]  # by whether they are held
     tasks: frozenset[int]  # that staged them
 
     def roll_back(self) -> None:
@@ -58,7 +60,7 @@ class Copied:
 
 @dataclass(kw_only=True)
 class CopyAhead:
-    """Copies the delivered rows of one attempt in a thread of its own, from when it is entered until `take`."""
+    """Copies the rows of one attempt in a thread of its own, from when it is entered until `take`."""
 
     task: StageTask
     warehouse: Warehouse
@@ -82,8 +84,10 @@ class CopyAhead:
         if self._copied is not None:
             self._copied.roll_back()
 
-    def take(self, winners: Winners, *, expected: int) -> Copied | None:
+    def take(self, winners: Winners, *, expected: Mapping[bool, int]) -> Copied | None:
         """Return what was copied, once, if it is the winners' alone and all but what their reports brought.
+
+        `expected` are the winners' rows, by whether they are held.
 
         Raises QueryCanceled where somebody cancels a statement that the commit waits for.
         """
@@ -94,8 +98,8 @@ class CopyAhead:
         copied, self._copied = self._copied, None
         if copied is None:
             return None
-        brought = sum(part.rows for part in winners.reported if not part.held)
-        if copied.tasks <= {*winners.tasks} and copied.rows + brought == expected:
+        known = _by_kind(winners.reported) + Counter(copied.rows)
+        if copied.tasks <= {*winners.tasks} and known == Counter(expected):
             return copied
         copied.roll_back()
         return None
@@ -142,40 +146,27 @@ class CopyAhead:
                 raise GaveWay("no rows are staged")
             self._ended.wait(FIRST_LOOK)
 
-    def _copy(self, cursor: Cursor) -> tuple[int, frozenset[int]]:
+    def _copy(self, cursor: Cursor) -> tuple[Counter[bool], frozenset[int]]:
         """Copy what tasks stage until they have ended and nothing is left; return how many rows, and whose they are."""
-        rows, parts = 0, dict[int, int]()
+        rows, parts = Counter[bool](), StagedParts(staging=self.task.tables.packed)
         while True:
             at_the_end = self._ended.is_set()  # asked first: all is staged by then
             self._require_alone(cursor)
-            if new := self._copy_some(cursor, parts):
-                rows += new
+            if some := parts.read(cursor):
+                self._copy_some(cursor, some)
+                rows += _by_kind(some)
             elif at_the_end:
-                return rows, frozenset(parts)
+                return rows, frozenset(parts.last)
             else:
                 self._ended.wait(PAUSE)
 
-    def _copy_some(self, cursor: Cursor, parts: dict[int, int]) -> int:
-        """Copy a few parts behind those of `parts`, the last one copied by task; return how many rows they have."""
-        STATEMENTS.execute(
-            cursor,
-            "next_parts",
-            staging=sql.Identifier(self.task.tables.packed),
-            tasks=[*parts],
-            parts=[*parts.values()],
-        )
-        found = cursor.fetchall()
-        packed = (
-            PackedRows(held=False, rows=rows, size=size, packed=bytes(data))
-            for _, _, rows, size, data in found
-        )
-        new: int = sum(rows for _, _, rows, _, _ in found)
-        if (took := self.warehouse.copy(cursor, packed)) != new:
-            raise GaveWay(f"the table took {took:,} of {pluralize(new, 'row')}")
-        parts.update((task, part) for task, part, *_ in found)
-        if new:
-            reached(Step.ROWS_COPIED)
-        return new
+    def _copy_some(self, cursor: Cursor, parts: Sequence[PackedRows]) -> None:
+        """Copy these parts. Raises GaveWay where not all of their rows are taken."""
+        took = self.warehouse.copy(cursor, [part for part in parts if not part.held])
+        took += copy_held(cursor, [part for part in parts if part.held])
+        if took != (rows := sum(part.rows for part in parts)):
+            raise GaveWay(f"their tables took {took:,} of {pluralize(rows, 'row')}")
+        reached(Step.ROWS_COPIED)
 
     def _lock(self, cursor: Cursor) -> None:
         """Lock the pipeline's row; wait for another commit of it as long as nobody waits for this transaction."""
@@ -196,3 +187,11 @@ class CopyAhead:
             raise GaveWay("the batch is not committed")
         if STATEMENTS.execute(cursor, "others_waiting").rowcount:
             raise GaveWay("another session waits for its transaction")
+
+
+def _by_kind(parts: Iterable[PackedRows]) -> Counter[bool]:
+    """Count the rows of some parts, by whether they are held."""
+    rows = Counter[bool]()
+    for part in parts:
+        rows[part.held] += part.rows
+    return rows

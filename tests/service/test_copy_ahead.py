@@ -83,13 +83,32 @@ def rows_of(run: DeliveryContext) -> int:
     return int(count)
 
 
+def held_of(run: DeliveryContext) -> int:
+    [(count,)] = oracle.ask(run.sinks.dsn, "SELECT count(*) FROM sluice.quarantine")
+    return int(count)
+
+
 def test_rows_are_copied_beside_staging_and_seen_with_the_commit(watched: Watched) -> None:
     run, at_work = watched.run, list[int]()
-    deliver(run, watched.batch(lambda: at_work.append(rows_of(run))))
-    assert at_work == [0]
+    deliver(run, watched.batch(lambda: at_work.extend((rows_of(run), held_of(run)))))
+    assert at_work == [0, 0]
     assert_delivered(run, [watched.made])
-    dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'events'"
+    assert held_of(run) > 0
+    dead = "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE relname IN ('events', 'quarantine')"
     assert oracle.ask(run.sinks.dsn, dead) == [(0,)], "none was copied twice"
+
+
+def test_held_rows_have_their_numbers_before_the_commit_begins_to_write(watched: Watched) -> None:
+    numbers = "SELECT last_value FROM sluice.quarantine_quarantine_id_seq"
+    taken = list[int]()
+
+    def observe(step: Step) -> None:
+        if step == Step.PIPELINE_LOCKED:
+            taken.extend(number for (number,) in oracle.ask(watched.run.sinks.dsn, numbers))
+
+    with steps.observed_by(observe):
+        deliver(watched.run, watched.batch())
+    assert taken == [held_of(watched.run)]
 
 
 def test_the_ledger_has_the_moment_of_the_commit(watched: Watched) -> None:

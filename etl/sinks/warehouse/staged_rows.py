@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from psycopg2 import sql
@@ -15,6 +15,7 @@ from etl.common.statements import Statements
 from etl.common.wording import pluralize
 from etl.sinks.columns import SYSTEM_COLUMNS, RowIdentity
 from etl.sinks.warehouse.packed_rows import PackedRows, copy_encoded, unpacked
+from etl.sinks.warehouse.staged_parts import StagedParts
 from etl.sinks.warehouse.staging import StagingTables
 
 STATEMENTS = Statements(__name__)
@@ -27,7 +28,9 @@ class Winners:
     tables: StagingTables
     tasks: Sequence[int]
     reported: Sequence[PackedRows]
-    copied: int = 0  # of their rows to be delivered, those that the table has already
+    copied: Mapping[bool, int] = field(
+        default_factory=dict
+    )  # rows that are in their tables already, by whether held
 
     def packed(self, cursor: Cursor, *, held: bool, expected: int) -> Iterator[PackedRows]:
         """Yield the packed rows, those that are not in the reports from PostgreSQL, a few parts at a time.
@@ -38,18 +41,11 @@ class Winners:
         yield from brought
         if left := expected - sum(part.rows for part in brought):
             staged = 0
-            for part in self._staged(cursor, held=held):
-                staged += part.rows
-                yield part
+            parts = StagedParts(staging=self.tables.packed, held=held, tasks=self.tasks)
+            while some := parts.read(cursor):
+                staged += sum(part.rows for part in some)
+                yield from some
             require_count(self.tables.packed, staged, left)
-
-    def _staged(self, cursor: Cursor, *, held: bool) -> Iterator[PackedRows]:
-        staging = sql.Identifier(self.tables.packed)
-        STATEMENTS.execute(cursor, "open_packed", staging=staging, held=held, tasks=list(self.tasks))
-        while parts := STATEMENTS.execute(cursor, "next_packed").fetchall():
-            for rows, size, packed in parts:
-                yield PackedRows(held=held, rows=rows, size=size, packed=bytes(packed))
-        STATEMENTS.execute(cursor, "close_packed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +70,8 @@ class StagedRows:
 
     def copy(self, cursor: Cursor) -> None:
         """COPY the winners' rows into the table; raise StagingLost where some are gone, TableRefused for what it refuses."""
-        columns, left = [*self.columns, *SYSTEM_COLUMNS], self.expected - self.winners.copied
-        copy_packed(cursor, self.winners, self.target, columns, expected=left, held=False)
+        columns = [*self.columns, *SYSTEM_COLUMNS]
+        copy_packed(cursor, self.winners, self.target, columns, expected=self.expected, held=False)
 
     def keys_staged(self, cursor: Cursor, keys: Sequence[str]) -> int:
         """Return how many keys are staged; raise StagingLost unless as many rows are as the tasks reported."""
@@ -100,12 +96,13 @@ def copy_packed(
     expected: int,
     held: bool,
 ) -> None:
-    """COPY the winners' packed rows of one kind into these columns of a table.
+    """COPY the winners' packed rows of one kind into these columns of a table, but for those that it has already.
 
     Raises StagingLost where some of them are gone, TableRefused where the table does not take them all.
     """
-    parts = winners.packed(cursor, held=held, expected=expected)
-    if missing := expected - copy_parts(cursor, parts, target, columns):
+    left = expected - winners.copied.get(held, 0)
+    parts = winners.packed(cursor, held=held, expected=left)
+    if missing := left - copy_parts(cursor, parts, target, columns):
         refuse_missing(cursor, target, missing, expected)
 
 

@@ -67,6 +67,7 @@ def postgres_type(kind: pa.DataType) -> str:
 
 
 _QUARANTINE = sql.Identifier("sluice", "quarantine")
+_HELD_COLUMNS = (*QUARANTINE_COLUMNS, "stream_id", "batch_id", "delivery_id", "pipeline")
 KEY_MARKER = -1  # in the place of a task's number: a key of which the log is asked
 
 
@@ -395,9 +396,13 @@ def hold(cursor: Cursor, winners: Winners, *, expected: int, pipeline: str) -> N
 
     Raises TableRefused for what others have put on that table.
     """
-    columns = [*QUARANTINE_COLUMNS, "stream_id", "batch_id", "delivery_id", "pipeline"]
     with refusing("sluice.quarantine", pipeline, NOTHING):
-        copy_packed(cursor, winners, _QUARANTINE, columns, expected=expected, held=True)
+        copy_packed(cursor, winners, _QUARANTINE, _HELD_COLUMNS, expected=expected, held=True)
+
+
+def copy_held(cursor: Cursor, parts: Iterable[PackedRows]) -> int:
+    """COPY held rows into sluice.quarantine; return how many it took."""
+    return copy_parts(cursor, parts, _QUARANTINE, _HELD_COLUMNS)
 
 
 def _definitions(columns: pa.Schema, collations: Mapping[str, sql.Identifier] = {}) -> sql.Composed:
