@@ -29,19 +29,34 @@ def require_columns(columns: Sequence[str], schema: StructType, pipeline: str) -
         )
 
 
-def aggregates(columns: Sequence[str], schema: StructType) -> list[Column]:
-    """Return the aggregates for Spark to observe of these columns, named as `read_metrics` reads them."""
+def terms(columns: Sequence[str], schema: StructType) -> list[Column]:
+    """Return the columns that `aggregates` are of.
+
+    Spark computes a column by generated code, and interprets what a sketch is of for each row.
+    """
     from pyspark.sql import functions as F
 
-    columns_of_metrics = []
+    return [
+        term.alias(f"_metrics{number}_of_{what}")
+        for number, name in enumerate(columns)
+        for what, term in _terms(F.col(quoted(name)), schema[name].dataType).items()
+    ]
+
+
+def aggregates(columns: Sequence[str], schema: StructType) -> list[Column]:
+    """Return the aggregates for Spark to observe of these columns' `terms`, named as `read_metrics` reads them."""
+    from pyspark.sql import functions as F
+
+    observed = []
     for number, name in enumerate(columns):
-        column = F.col(quoted(name))
-        figures = _figures(column, schema[name].dataType)
-        columns_of_metrics += [figure.alias(f"_metrics{number}_{what}") for what, figure in figures.items()]
-    return columns_of_metrics
+        column, kind = F.col(quoted(name)), schema[name].dataType
+        of = {what: F.col(f"_metrics{number}_of_{what}") for what in _terms(column, kind)}
+        figures = _figures(column, of, kind)
+        observed += [figure.alias(f"_metrics{number}_{what}") for what, figure in figures.items()]
+    return observed
 
 
-def _figures(column: Column, kind: DataType) -> dict[str, Column]:
+def _terms(column: Column, kind: DataType) -> dict[str, Column]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import (
         DateType,
@@ -53,17 +68,28 @@ def _figures(column: Column, kind: DataType) -> dict[str, Column]:
     )
 
     # Null has a hash as well; and a column that becomes wider has the same values as before.
-    hashes = F.when(column.isNotNull(), F.xxhash64(column.cast(_widest(kind))))
-    figures = {"present": F.count(column), "distinct": F.hll_sketch_agg(hashes, F.lit(LG_K))}
+    found = {"hash": F.when(column.isNotNull(), F.xxhash64(column.cast(_widest(kind))))}
     if isinstance(kind, DateType | TimestampType | TimestampNTZType):
         moment = column.cast("timestamp")
-        in_years = F.when(moment.between(F.expr(_FIRST), F.expr(_LAST)), F.unix_micros(moment))
-        figures |= {"earliest": F.min(in_years), "latest": F.max(in_years)}
+        found["moment"] = F.when(moment.between(F.expr(_FIRST), F.expr(_LAST)), F.unix_micros(moment))
     if isinstance(kind, NumericType):
         number = column.cast("double")
+        found["number"] = (
+            F.when(~F.isnan(number), number) if isinstance(kind, FloatType | DoubleType) else number
+        )
+    return found
+
+
+def _figures(column: Column, of: Mapping[str, Column], kind: DataType) -> dict[str, Column]:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DoubleType, FloatType
+
+    figures = {"present": F.count(column), "distinct": F.hll_sketch_agg(of["hash"], F.lit(LG_K))}
+    if (moment := of.get("moment")) is not None:
+        figures |= {"earliest": F.min(moment), "latest": F.max(moment)}
+    if (number := of.get("number")) is not None:
         if isinstance(kind, FloatType | DoubleType):
             figures["nans"] = F.count_if(F.isnan(column))
-            number = F.when(~F.isnan(number), number)
         figures |= {"minimum": F.min(number), "maximum": F.max(number), "mean": F.avg(number)}
         figures |= {
             "deviation": F.stddev_pop(number),

@@ -15,6 +15,7 @@ from etl.pipeline import Pipeline
 from etl.quality import measure
 from etl.quality.suite_file import suite_source
 from etl.quality.verdict import Counts, StageRule, Verdict, flag_column
+from etl.spark.frames import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,9 +74,12 @@ class Rules:
     def judged(self, frame: DataFrame) -> DataFrame:
         """Return the output with the suite's flags beside it, and with what `observe` must count of it."""
         observed = [*self.suite.aggregates, *measure.aggregates(self.metrics, self.schema)]
-        if observed:
-            frame = frame.observe("suite", *observed)
-        return self.flagged(frame)
+        if not observed:
+            return self.flagged(frame)
+        if not self.metrics:
+            return self.flagged(frame.observe("suite", *observed))
+        beside = frame.select("*", *measure.terms(self.metrics, self.schema)).observe("suite", *observed)
+        return self.flagged(beside.select(*map(quoted, frame.columns)))
 
     def aggregates(self, job: DataFrame) -> Mapping[str, Any]:
         """Return what was observed in the job that was run on exactly this frame.
