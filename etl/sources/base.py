@@ -41,7 +41,7 @@ from etl.sources.side_inputs.scorers import ModelScorer, ModelVersions
 from etl.spark.checkpoint.reader import Checkpoint
 from etl.spark.frames import NESTED, output, quoted
 from etl.spark.hidden import hide, unhide
-from etl.spark.observation import observed, observes_all_once
+from etl.spark.observation import observed_as_json, observes_all_once
 from etl.spark.session import call_sites, unlogged_analysis
 from etl.spark.state_plan import column_ids, watermarked
 from etl.spark.watermark import LATE, ahead, is_behind, is_late
@@ -224,7 +224,7 @@ class Source(ABC):
         `inputs`, or of the `ranges`, tells that; where it does not, the plan does.
         """
         try:
-            counted = Counted.of([observed(job, name) for name in self.observations])
+            counted = Counted.of([observed_as_json(job, name) for name in self.observations])
         except KeyError:
             return None
         whole = None if inputs is None else self.is_whole(counted, inputs, ranges)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.spark.observation import observed, observes_all_once
+from etl.spark.observation import observed, observed_as_json, observes_all_once
 
 Join = Callable[[DataFrame, DataFrame], DataFrame]
 ROWS = 6
@@ -70,3 +70,18 @@ def test_a_plan_of_every_day_is_said_to_take_all_rows_once(spark: SparkSession, 
     job = join(df, table) if join else df.selectExpr("id * 2").distinct()
     job.collect()
     assert observes_all_once(job)
+
+
+def test_numbers_and_texts_are_the_same_as_json(spark: SparkSession) -> None:
+    odd = ['2 tab\there, "quoted" \\ and ñ 漢 🙂 \x01', "0 "]
+    df = spark.createDataFrame([(one, 2**62) for one in odd], "told string, number long").coalesce(1)
+    job = df.observe(
+        "read",
+        F.collect_list("told").alias("reports"),
+        F.max("number").alias("most"),
+        F.collect_list(F.nullif("told", "told")).alias("none"),
+    )
+    job.collect()
+    assert (
+        observed_as_json(job, "read") == observed(job, "read") == {"reports": odd, "most": 2**62, "none": []}
+    )
