@@ -67,15 +67,16 @@ class Reporter:
         drift.clear()
         return _report(len(held), **told, held=self._whole(held, uris))
 
-    def _whole(self, held: pa.RecordBatch, uris: Uris) -> Sequence[Mapping[str, str]]:
-        """Return the records themselves; none once they are more than may be carried, or one is longer."""
+    def _whole(self, held: pa.RecordBatch, uris: Uris) -> Sequence[str]:
+        """Return the records themselves, as JSON; none once they are more than may be carried, or one is longer."""
         longest = pc.max(pc.binary_length(held[MALFORMED_COLUMN])).as_py() or 0
         if len(held) <= self.carried and longest <= LONGEST_CARRIED:
             texts = held[MALFORMED_COLUMN].to_pylist(), uris(held), held[DETAIL].to_pylist()
             records = [
-                dict(zip((RAW, SOURCE_PATH, DETAIL), one, strict=True)) for one in zip(*texts, strict=True)
+                _as_json(dict(zip((RAW, SOURCE_PATH, DETAIL), one, strict=True)))
+                for one in zip(*texts, strict=True)
             ]
-            if all(_bytes_told(one) <= LONGEST_CARRIED for one in records):
+            if all(len(one.encode()) <= LONGEST_CARRIED for one in records):
                 self.carried -= len(records)
                 return records
         self.carried = 0  # the files have to be read again for one as for many
@@ -121,25 +122,28 @@ class Counted:
                 for one in reports
             ),
             held=sorted(
-                (record for one in reports for record in one.get("held", ())),
+                (record for one in reports for record in one["held"]),
                 key=lambda record: (record[SOURCE_PATH], record[RAW]),
             ),
             read=sum(one.get("read", 0) for one in reports),
         )
 
 
-def _report(malformed: int, **more: Any) -> str:
-    """Write a report: a number of records, which Spark sums up, a blank, and what else is told, packed.
+def _report(malformed: int, *, held: Sequence[str] = (), **more: Any) -> str:
+    """Write a report: a number of records, which Spark sums up, a blank, and lines that are packed.
 
-    Malformed records are much alike: packed they are a tenth, which Spark copies and hands to the driver by a single core.
+    The first line is what else is told, each other one a malformed record. These are much alike: packed they are a tenth,
+    which Spark copies and hands to the driver by a single core.
     """
-    packed = zlib.compress(json.dumps(more, ensure_ascii=False).encode(), level=1)
+    packed = zlib.compress("\n".join([_as_json(more), *held]).encode(), level=1)
     return f"{malformed} {b64encode(packed).decode()}"
 
 
 def _read(report: str) -> dict[str, Any]:
     malformed, _, packed = report.partition(" ")
-    return {"malformed": int(malformed), **json.loads(zlib.decompress(b64decode(packed)))}
+    more, *held = zlib.decompress(b64decode(packed)).split(b"\n")
+    records = json.loads(b"[%b]" % b",".join(held))
+    return {**json.loads(more), "malformed": int(malformed), "held": records}
 
 
 def _most(counts: Counter[str]) -> Counter[str]:
@@ -150,5 +154,6 @@ def _most(counts: Counter[str]) -> Counter[str]:
     return Counter(dict(shortened.most_common(MOST)))
 
 
-def _bytes_told(record: Mapping[str, str]) -> int:
-    return len(json.dumps(record, ensure_ascii=False).encode())
+def _as_json(told: Mapping[str, Any]) -> str:
+    """Write what is told on one line."""
+    return json.dumps(told, ensure_ascii=False)
