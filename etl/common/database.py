@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 import psycopg2
@@ -415,6 +415,25 @@ def is_lost(error: psycopg2.Error) -> bool:
     if isinstance(error, ENDED):
         return True
     return isinstance(error, psycopg2.OperationalError) and (code is None or code[:2] in ("08", "57"))
+
+
+class Writable(Protocol):
+    """A file that takes what a COPY puts out, a whole row at a time."""
+
+    def write(self, row: bytes, /) -> int: ...
+
+
+def copy_out(cursor: Cursor, command: sql.Composable, file: Writable) -> None:
+    """Run a COPY … TO STDOUT that writes to the file. Raises OperationalError where the connection is lost meanwhile.
+
+    psycopg2 (2.9) raises DatabaseError then, and says that libpq has no message.
+    """
+    try:
+        cursor.copy_expert(command, file)
+    except psycopg2.DatabaseError as error:
+        if cursor.connection.closed and type(error) is psycopg2.DatabaseError:
+            raise psycopg2.OperationalError("the connection was lost during a COPY") from error
+        raise
 
 
 def constraint_of(error: psycopg2.Error) -> str | None:

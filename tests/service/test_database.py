@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import uuid
 from contextlib import closing
+from io import BytesIO
+from typing import Any
 
 import psycopg2
 import pytest
+from psycopg2 import sql
 from psycopg2.extensions import make_dsn
 
 from etl.common import database
@@ -15,6 +18,7 @@ from etl.common.database import (
     Pool,
     connect,
     constraint_of,
+    copy_out,
     create_database,
     is_lost,
     savepoint,
@@ -26,6 +30,7 @@ from etl.common.outages import service_error
 from etl.services import Services
 from tests.support import oracle
 from tests.support.databases import drop
+from tests.support.postgres_proxy import Proxy, before
 from tests.support.waiting import until
 
 
@@ -225,3 +230,44 @@ def test_a_database_that_cannot_hold_every_text_is_refused(services: Services) -
                 migrate(make_dsn(services.postgres, dbname=name))
         finally:
             drop(services.postgres, name)
+
+
+class Cutting(BytesIO):
+    """A file of a COPY that cuts all connections of a proxy when it is written to, or read once more."""
+
+    def __init__(self, proxy: Proxy, content: bytes = b"") -> None:
+        super().__init__(content)
+        self._proxy = proxy
+
+    def write(self, row: Any) -> int:
+        self._proxy.end_all()
+        return super().write(row)
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell():
+            self._proxy.end_all()
+        return super().read(size)
+
+
+def test_a_connection_that_is_lost_while_rows_come_by_copy_is_known_to_be(dsn: str) -> None:
+    many = sql.SQL("COPY (SELECT repeat('x', 1000) FROM generate_series(1, 100000)) TO STDOUT")
+    with before(dsn) as proxy, closing(connect(proxy.dsn(dsn))) as connection, connection.cursor() as cursor:
+        with pytest.raises(psycopg2.Error) as lost:
+            copy_out(cursor, many, Cutting(proxy))
+        assert is_lost(lost.value), repr(lost.value)
+
+
+def test_a_connection_that_is_lost_while_rows_go_by_copy_is_known_to_be(dsn: str) -> None:
+    oracle.ask(dsn, "CREATE TABLE taken (number int)")
+    many = b"".join(b"%d\n" % number for number in range(1_000_000))
+    with before(dsn) as proxy, closing(connect(proxy.dsn(dsn))) as connection, connection.cursor() as cursor:
+        with pytest.raises(psycopg2.Error) as lost:
+            cursor.copy_expert("COPY taken FROM STDIN", Cutting(proxy, many))
+        assert is_lost(lost.value), repr(lost.value)
+
+
+def test_what_postgresql_refuses_of_a_copy_is_no_lost_connection(dsn: str) -> None:
+    with closing(connect(dsn)) as connection, connection.cursor() as cursor:
+        with pytest.raises(psycopg2.errors.DivisionByZero) as refused:
+            copy_out(cursor, sql.SQL("COPY (SELECT 1 / 0) TO STDOUT"), BytesIO())
+        assert not is_lost(refused.value)

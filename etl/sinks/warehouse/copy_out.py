@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 from psycopg2 import sql
 
-from etl.common.database import Cursor
+from etl.common.database import Cursor, copy_out
 from etl.common.statements import Statements
 
 STATEMENTS = Statements(__name__)
@@ -43,7 +43,7 @@ def _exact(field: pa.Field) -> sql.Composed:
 def copy_rows(cursor: Cursor, command: sql.Composed, wanted: pa.Schema, take: Take) -> None:
     """Run a COPY … TO STDOUT of exact CSV and pass its rows on as batches of `wanted`."""
     rows = _CopiedRows(wanted, take)
-    cursor.copy_expert(command, rows)
+    copy_out(cursor, command, rows)
     rows.flush()
 
 

@@ -12,13 +12,13 @@ from io import BytesIO
 
 from psycopg2 import sql
 
-from etl.common.database import Cursor
+from etl.common.database import Cursor, copy_out
 from etl.common.statements import Statements
 from etl.sinks.warehouse.packed_rows import PackedRows
 
 STATEMENTS = Statements(__name__)
 
-MOST = 8  # parts that are read at a time, of about a megabyte before they were packed
+MOST = 8  # parts that are read at a time, each of some megabytes before it was packed
 # https://www.postgresql.org/docs/18/sql-copy.html, "Binary Format": a signature, flags and the length of what else there is
 # of a header, here nothing; then each row, which begins with the number of its fields; -1 in its place ends them.
 _HEADER_BYTES = 19
@@ -48,7 +48,7 @@ class StagedParts:
             most=sql.Literal(MOST),
         )
         copied = BytesIO()
-        cursor.copy_expert(command, copied)
+        copy_out(cursor, command, copied)
         parts = []
         for task, part, held, rows, size, packed in _rows(copied.getvalue()):
             self.last[task] = part
