@@ -89,9 +89,10 @@ def _lock_changed(cursor: Cursor, migrations: Iterable[str]) -> None:
     HAZARD: a commit locks its pipeline's row before it refers to runs, a heartbeat locks runs before pipelines. Who has
     one of the two tables and waits for the other ends in a deadlock with either.
     """
-    named = {name for text in migrations for name in _CHANGED.findall(text)}
-    STATEMENTS.execute(cursor, "those_there", names=list(named))
-    # Each commit has a pipeline's row before anything else of the ledger: none is open once that table is ours.
+    some = {name for text in migrations for name in named(text)}
+    STATEMENTS.execute(cursor, "those_there", names=list(some))
+    # Each commit has a pipeline's row before anything else of the ledger but the quarantine, into which it copies while its
+    # batch is staged: none is open once that table is ours.
     there = sorted((name for (name,) in cursor.fetchall()), key=lambda name: (name != "pipeline", name))
     deadline = time.monotonic() + LOCKING_SECONDS
     while not _have_locked(cursor, there):
@@ -102,6 +103,11 @@ def _lock_changed(cursor: Cursor, migrations: Iterable[str]) -> None:
                 remedy="end the runs that are up where they were started (Ctrl-C, or their task in Airflow), or find in"
                 " pg_locks who else has them; then run the same command again",
             )
+
+
+def named(migration: str) -> list[str]:
+    """Return the tables of the ledger that a migration names as what it changes, or refers to."""
+    return _CHANGED.findall(migration)
 
 
 def _have_locked(cursor: Cursor, tables: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ WHERE q.pipeline = %(pipeline)s
 GROUP BY reason ORDER BY 2 DESC, 1
 
 -- name: chosen
--- The rows that were chosen, in the order they were held; null chooses everything.
+-- The rows that were chosen, in the order in which they were staged; null chooses everything.
 SELECT q.quarantine_id, q.delivery_id, q.stream_id::text, q.batch_id, q.reasons, q.status, q.source_path, q.raw, q.row, q.detail,
        q.released_by, q.decided_by, q.why, q.decided_at, d.committed_at AS held_at, d.superseded_by
 FROM sluice.quarantine q JOIN sluice.delivery d USING (delivery_id)

@@ -37,6 +37,7 @@ CREATE VIEW sluice.airflow_delivery AS
 COMMENT ON VIEW sluice.airflow_delivery IS 'Which batch was delivered by which try of which Airflow run';
 
 -- The delivery that a held row names has its pipeline checked already; a second check costs each row as much as the first.
+LOCK TABLE sluice.pipeline;  -- which the constraint is of, too
 ALTER TABLE sluice.quarantine DROP CONSTRAINT quarantine_pipeline_fkey;
 
 COMMENT ON VIEW sluice.delivered_file IS 'The committed Parquet files of live deliveries; of a table that each batch replaces, those of earlier batches too (`sluice files` leaves these out)';

@@ -14,7 +14,7 @@ import psycopg2
 import pytest
 
 from etl.common import migrations
-from etl.common.database import Connection, Pool, connect, transaction
+from etl.common.database import Connection, Pool, connect, ensure_schema, transaction
 from etl.common.errors import Busy
 from etl.common.migrations import migrate
 from etl.common.statements import SQL_FOLDER
@@ -74,6 +74,30 @@ def test_two_that_migrate_at_once_apply_each_migration_once(database: str) -> No
     with ThreadPoolExecutor(4) as pool:
         applied = [name for names in pool.map(lambda _: migrate(database), range(4)) for name in names]
     assert applied == MIGRATIONS
+
+
+def test_each_migration_names_all_tables_that_it_locks(database: str) -> None:
+    """What it names is locked before it begins, in an order in which it meets no commit."""
+    locked = """
+        SELECT relname FROM pg_locks JOIN pg_class c ON c.oid = relation
+        WHERE pid = pg_backend_pid()
+          AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+          AND relnamespace = 'sluice'::regnamespace AND relkind IN ('r', 'v')
+    """
+    there = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('sluice')"
+    with transaction(database) as cursor:
+        for schema in ("sluice", "sluice_stage"):
+            ensure_schema(cursor, schema)
+    unnamed = dict[str, set[str]]()
+    for name in MIGRATIONS:
+        text = (FOLDER / f"{name}.sql").read_text()
+        with transaction(database) as cursor:
+            cursor.execute(there)
+            before = {table for (table,) in cursor.fetchall()}
+            cursor.execute(text)
+            cursor.execute(locked)
+            unnamed[name] = ({table for (table,) in cursor.fetchall()} & before) - {*migrations.named(text)}
+    assert {name: tables for name, tables in unnamed.items() if tables} == {}
 
 
 def test_a_schema_that_is_up_to_date_waits_for_nobody(database: str) -> None:
