@@ -16,7 +16,7 @@ from etl.services import JarSet, Services, jars, java
 from etl.services.jarsets import FIRST_COMPILER
 from etl.services.process import HOST, make_folder
 from etl.spark.checkpoint.format import COMPACTED
-from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
+from etl.spark.jvm import COLLECTOR, HUGE_PAGES, LOOPBACK, ROCKSDB, launched
 from etl.spark.launch import class_data, home
 from etl.spark.launch.faults import READ_BY_JAVA
 from etl.spark.launch.worker_python import require_worker_python, worker_python
@@ -93,7 +93,7 @@ def configuration(settings: Settings, services: Services) -> dict[str, str]:
         conf |= _KEPT_MEMORY
         # on the class path a jar costs nothing; spark.jars would copy each of them
         conf["spark.driver.extraClassPath"] = f"{folder}/*"
-        conf[_DRIVER_OPTIONS] += class_data.option(folder)
+        conf[_DRIVER_OPTIONS] += f" {HUGE_PAGES}{class_data.option(folder)}"
     else:
         conf["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     conf |= _s3a(services)
