@@ -11,7 +11,7 @@ RUN mkdir -p /usr/share/man/man1 \
 WORKDIR /opt/sluice
 COPY requirements-uv.txt requirements.txt ./
 RUN pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-uv.txt \
-    && uv pip install --system --no-cache --compile-bytecode --require-hashes -r requirements.txt
+    && uv pip install --system --no-cache --no-deps --compile-bytecode --require-hashes -r requirements.txt
 
 COPY . .
 ENV SLUICE_JARS=/opt/sluice/.sluice/jars

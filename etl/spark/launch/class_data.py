@@ -17,6 +17,7 @@ from etl.common.errors import SetupError, SluiceError
 from etl.common.settings import load_settings
 from etl.services import JarSet, java, java_version, spark_jars
 from etl.services import jars as resolve
+from etl.services.jarsets import FIRST_COMPILER
 from etl.services.process import HOST, make_folder, only_one
 from etl.spark.jvm import COLLECTOR, LOOPBACK, ROCKSDB, launched
 from etl.spark.launch import jvm_log
@@ -30,7 +31,7 @@ QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # else every class that can't be
 
 
 class _Options(NamedTuple):
-    """The JVM's options to make an archive when it ends, and to start from one."""
+    """The JVM's options to make an archive when it ends, and to start from one; `=` and its path follow each."""
 
     made: str
     used: str
@@ -38,10 +39,13 @@ class _Options(NamedTuple):
 
 
 def _options() -> _Options:
-    """Return the options of the Java in force: from 25 on, an archive also has what the JVM has learnt of the code."""
+    """Return the options of the Java in force: from 25 on, an archive also has what the JVM has learnt of the code.
+
+    Before, no more than the first compiler is needed to make one.
+    """
     if java_version() >= WITH_PROFILES:
         return _Options("-XX:AOTCacheOutput", "-XX:AOTCache", "aot")
-    return _Options("-XX:ArchiveClassesAtExit", "-XX:SharedArchiveFile", "jsa")
+    return _Options(f"{FIRST_COMPILER} -XX:ArchiveClassesAtExit", "-XX:SharedArchiveFile", "jsa")
 
 
 def option(jars: Path) -> str:
