@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import pairwise
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -37,17 +38,20 @@ def test_a_batch_asks_the_services_as_often_as_the_table_says(
     chance = random.Random(7)
     home.land("orders/5.jsonl", [Order(id=number, amount=chance.random()) for number in range(100, MANY)])
 
-    calls, send = [0], ClientServerConnection.send_command
+    # of each thread: others look at what tasks are at, and tell the JVM of what was collected as garbage
+    calls, send = Counter[int](), ClientServerConnection.send_command
 
     def counting(*command: Any) -> Any:
-        calls[0] += 1
+        calls[get_ident()] += 1
         return send(*command)
 
     monkeypatch.setattr(ClientServerConnection, "send_command", counting)
     with counted(home.place.services) as (services, postgres, s3):
 
         def asked() -> Counter[str]:
-            return Counter(jobs=scheduler.numTotalJobs(), calls=calls[0], **postgres.counts, **s3.counts)
+            return Counter(
+                jobs=scheduler.numTotalJobs(), calls=calls[get_ident()], **postgres.counts, **s3.counts
+            )
 
         looks = [asked()]
         place = Workspace(settings=home.place.settings, services=services)
@@ -69,7 +73,6 @@ def test_a_batch_asks_the_services_as_often_as_the_table_says(
         sum(batch["connections"] for batch in others) <= 2
     )  # the heartbeat's, that of Spark's figures: tasks need none
     assert large["connections"] >= 1
-    # beside each the figures of Spark, in ten, and what its tasks are at, may be looked at
-    assert min(batch["calls"] for batch in others) <= 90
+    assert max(batch["calls"] for batch in others) <= 80
     # heartbeats, of five statements, come beside slow batches
     assert min(batch["statements"] for batch in others) <= 65
