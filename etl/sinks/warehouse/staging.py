@@ -213,10 +213,22 @@ def _without_nul(texts: pa.Array) -> pa.Array:
 
 
 def json_rows(rows: pa.RecordBatch) -> list[str]:
-    """Write each row as JSON text; what JSON has no type for is written as text."""
-    columns = [plain_values(column) for column in rows.columns]
-    encode = json.JSONEncoder(default=_as_text).encode  # json.dumps would make one for every row
-    return [encode(dict(zip(rows.schema.names, row, strict=True))) for row in zip(*columns, strict=True)]
+    """Write each row as JSON text; what JSON has no type for is written as text.
+
+    A column is written at a time: an encoder that is called for each row takes three times as long.
+    """
+    if not rows.num_rows:
+        return []
+    members = ", ".join(f"{_as_json(name).replace('%', '%%')}: %s" for name in rows.schema.names)
+    row = f"{{{members}}}"
+    return [row % values for values in zip(*map(_json_values, rows.columns), strict=True)]
+
+
+def _json_values(values: pa.Array) -> list[str]:
+    plain = plain_values(values)
+    if any(of_kind(values.type) for of_kind in _WITHOUT_COMMA):
+        return _as_json(plain)[1:-1].split(", ")
+    return ["null" if value is None else _as_json(value) for value in plain]
 
 
 def plain_values(values: pa.Array) -> list[Any]:
@@ -236,7 +248,9 @@ def _moments_as_text(values: pa.Array) -> pa.Array:
     first, end = (np.datetime64(f"{year}-01-01", unit).astype("int64").item() for year in (-32767, 32768))
     numbers = values.view(whole)
     far = pc.or_(pc.less(numbers, first), pc.greater_equal(numbers, end))
-    texts = pc.if_else(far, None, values).cast(pa.string())
+    # Arrow takes fifty times as long to write a moment of a zone, UTC too.
+    near = pc.if_else(far, None, numbers).cast(kind if unit == "D" else pa.timestamp(unit))
+    texts = pc.binary_join_element_wise(near.cast(pa.string()), zone, "")
     if not pc.any(far).as_py():
         return texts
     moments = numbers.filter(far).to_numpy().astype(f"datetime64[{unit}]")
@@ -246,3 +260,7 @@ def _moments_as_text(values: pa.Array) -> pa.Array:
 
 def _as_text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+_as_json = json.JSONEncoder(default=_as_text).encode  # json.dumps would make an encoder for every value
+_WITHOUT_COMMA = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean
