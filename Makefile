@@ -48,7 +48,7 @@ $(VENV)/.classes: $(VENV)/.installed
 
 install: $(VENV)/.installed $(VENV)/.classes $(VENV)/.compiled  ## build .venv from requirements.txt
 
-# The archive is of the Java that the tests find.
+# Where `programs` installs Java, the archive is of that one.
 ifneq (,$(filter test walks year pictures,$(MAKECMDGOALS)))
 $(VENV)/.classes: | programs
 endif

@@ -45,11 +45,14 @@ ODD_NAME = 'share in %, "all"'
         (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), None], ["0001-01-01", "9999-12-31", None]),
         (pa.timestamp("us", tz="UTC"), [AT, None], ["2026-03-29 01:59:59.999999Z", None]),
         (pa.timestamp("us"), [AT, None], ["2026-03-29 01:59:59.999999", None]),
-        (pa.timestamp("us", tz="UTC"), [1 - 2**63, 2**63 - 1],
-         ["-290308-12-21 19:59:05.224193Z", "294247-01-10 04:00:54.775807Z"]),
+        (
+            pa.timestamp("us", tz="UTC"),
+            [1 - 2**63, 2**63 - 1],
+            ["-290308-12-21 19:59:05.224193Z", "294247-01-10 04:00:54.775807Z"],
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_each_row_is_written_as_the_encoder_writes_it(
     kind: pa.DataType, values: list[Any], written: list[Any] | None
 ) -> None:
