@@ -175,9 +175,9 @@ def _load(file: Path) -> Loaded:
 def _declared(file: Path) -> Loaded:
     """Run the file at `file`, whose declaration is still to be checked."""
     try:
-        code = file.read_bytes()
-        early = _early_imports(ast.parse(code, filename=str(file)))
-        declared = _run(file)
+        tree = ast.parse(file.read_bytes(), filename=str(file))
+        early = _early_imports(tree)
+        declared = _run(file, tree)
     except SyntaxError as error:
         return Loaded(file=file, pipeline=None, wrong=(f"line {error.lineno}: {error.msg}",))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's file may raise anything
@@ -207,18 +207,21 @@ def _tables(declared: Loaded) -> set[str]:
     return {name for name in names if isinstance(name, str)}  # a wrong one is told when its own is loaded
 
 
-def _run(file: Path) -> object:
-    """Run the module at `file`; return the value of its PIPELINE, None when it has none."""
+def _run(file: Path, tree: ast.Module) -> object:
+    """Run the module at `file`, which was parsed to `tree`; return the value of its PIPELINE, None when it has none.
+
+    Python's cache of compiled code is neither read nor written: it takes a file of the same size and second for the same.
+    """
     name = f"_sluice_pipeline_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise ImportError(f"{file} is no Python module")
     module = importlib.util.module_from_spec(spec)
     # Registered only while it runs: dataclasses look their module up, but a module that stays registered
     # would be pickled by name for the executors, which cannot import it.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(tree, str(file), "exec", dont_inherit=True), vars(module))  # noqa: S102 - it is a user's code
     finally:
         del sys.modules[name]
     return getattr(module, "PIPELINE", None)

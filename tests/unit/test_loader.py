@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,17 @@ def test_a_loaded_pipeline_knows_its_file(tmp_path: Path) -> None:
     file = write(tmp_path, "events")
     first = load_pipeline("events", [tmp_path])
     assert first.file == file and first.table == "warehouse.events"
+
+
+def test_a_declaration_that_changed_within_a_second_and_kept_its_size_is_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As files of archives do whose times are all alike; Python's own cache would give the old one."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for table in ("warehouse.a", "warehouse.b"):
+        os.utime(write(tmp_path, "events", sink=f'table="{table}"'), (1, 1))
+        assert load_pipeline("events", [tmp_path]).table == table
+    assert [file.name for file in tmp_path.iterdir()] == ["events.py"], "and no cache lies beside it"
 
 
 def test_all_broken_files_are_reported_together_with_their_lines(tmp_path: Path) -> None:
