@@ -106,7 +106,9 @@ OF_RUNS = (
         "sklearn",
     ),
 )
-MAKE_DAGS = "import runpy, sys; print(*(name for file in sys.argv[1:] for name in runpy.run_path(file)))"
+MAKE_DAGS = (
+    "import runpy, sys; print(*(name for file in sys.argv[1:] for name in runpy.run_path(file)), flush=True)"
+)
 RUN_BY_AIRFLOW = """
 import json, logging, sys
 from types import SimpleNamespace
